@@ -1,0 +1,1 @@
+"""pitstop: an asynchronous training checkpointer."""

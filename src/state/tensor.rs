@@ -1,0 +1,228 @@
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::{Checksum, DType, Data, Element, Memory, Piece};
+
+/// An array of numbers: element type, shape, and where the bytes lie.
+#[derive(Debug, Clone)]
+pub struct Tensor {
+    /// Name within the checkpoint, such as `"model.wte.weight"`. Saving fills it in; a restored tensor has it.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Extent along each axis, in elements. Empty for a single number.
+    pub shape: Vec<u64>,
+    /// Where its bytes lie.
+    pub data: Data,
+    /// Checksum of its bytes in stored form, once known.
+    pub checksum: Option<Checksum>,
+}
+
+/// The shape does not fit the data.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("a tensor of type {dtype} and shape {shape:?} does not fit: {why}")]
+pub struct ShapeError {
+    dtype: DType,
+    shape: Vec<u64>,
+    why: String,
+}
+
+impl Tensor {
+    /// A tensor of the given type over `data`.
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError`] if the size is no whole number of bytes or overflows, if the data in memory does not
+    /// hold it, or if pieces do not tile it.
+    pub fn new(dtype: DType, shape: &[u64], data: Data) -> Result<Tensor, ShapeError> {
+        let fail = |why: &str| ShapeError {
+            dtype,
+            shape: shape.to_vec(),
+            why: why.to_owned(),
+        };
+        let elements = count(shape).ok_or_else(|| fail("too many elements"))?;
+        let nbytes = dtype
+            .nbytes(elements)
+            .ok_or_else(|| fail("not a whole number of bytes"))?;
+        match &data {
+            Data::Memory(memory) => {
+                let (low, high) = extent(dtype, shape, nbytes, memory)
+                    .ok_or_else(|| fail("its strides reach outside the memory"))?;
+                if low < 0 || high > memory.region.bytes().len() as i128 {
+                    return Err(fail("it reaches outside the memory"));
+                }
+            }
+            Data::Stored(_) => {}
+            Data::Pieces(pieces) => {
+                check_tiling(dtype, shape, elements, pieces).map_err(|why| fail(&why))?
+            }
+        }
+        Ok(Tensor {
+            name: String::new(),
+            dtype,
+            shape: shape.to_vec(),
+            data,
+            checksum: None,
+        })
+    }
+
+    /// A tensor that owns its numbers, in C order.
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError`] if `values` are not exactly as many as the shape says.
+    pub fn from_vec<T: Element>(values: Vec<T>, shape: &[u64]) -> Result<Tensor, ShapeError> {
+        if count(shape) != Some(values.len() as u64) {
+            return Err(ShapeError {
+                dtype: T::DTYPE,
+                shape: shape.to_vec(),
+                why: format!("there are {} elements", values.len()),
+            });
+        }
+        Tensor::new(
+            T::DTYPE,
+            shape,
+            Data::Memory(Memory::whole(Arc::new(values))),
+        )
+    }
+
+    /// A copy of the given numbers, in C order.
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError`] if `values` are not exactly as many as the shape says.
+    pub fn copy_of<T: Element>(values: &[T], shape: &[u64]) -> Result<Tensor, ShapeError> {
+        Tensor::from_vec(values.to_vec(), shape)
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> u64 {
+        count(&self.shape).unwrap_or(0)
+    }
+
+    /// Size of the stored form, in bytes.
+    pub fn nbytes(&self) -> u64 {
+        self.dtype.nbytes(self.elements()).unwrap_or(0)
+    }
+
+    /// The bytes, if they lie in memory exactly as they are stored.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match &self.data {
+            Data::Memory(memory) => memory.contiguous(self.nbytes() as usize),
+            _ => None,
+        }
+    }
+
+    /// A copy of the numbers, if the type is `T` and the bytes lie in memory.
+    pub fn to_vec<T: Element>(&self) -> Option<Vec<T>> {
+        let bytes = self.bytes().filter(|_| self.dtype == T::DTYPE)?;
+        Some(bytemuck::pod_collect_to_vec(bytes))
+    }
+}
+
+/// Number of elements of a shape; `None` on overflow.
+pub(crate) fn count(shape: &[u64]) -> Option<u64> {
+    // An axis of extent 0 makes the array empty, however large the others are.
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    shape
+        .iter()
+        .try_fold(1u64, |product, &extent| product.checked_mul(extent))
+}
+
+/// First and one past the last byte of a tensor in memory, from the start of its region.
+pub(super) fn extent(
+    dtype: DType,
+    shape: &[u64],
+    nbytes: u64,
+    memory: &Memory,
+) -> Option<(i128, i128)> {
+    let start = memory.offset as i128;
+    let Some(strides) = &memory.strides else {
+        return Some((start, start + i128::from(nbytes)));
+    };
+    if strides.len() != shape.len() || dtype.itemsize() == 0 {
+        return None;
+    }
+    if nbytes == 0 {
+        return Some((start, start));
+    }
+    let (mut low, mut high) = (start, start + dtype.itemsize() as i128);
+    for (&extent, &stride) in shape.iter().zip(strides) {
+        let reach = i128::from(extent - 1) * i128::from(stride);
+        if reach < 0 {
+            low += reach
+        } else {
+            high += reach
+        }
+    }
+    Some((low, high))
+}
+
+/// Pieces tile a tensor if they lie inside it, do not overlap, and have as many elements together.
+fn check_tiling(
+    dtype: DType,
+    shape: &[u64],
+    elements: u64,
+    pieces: &[Piece],
+) -> Result<(), String> {
+    let mut total = 0u64;
+    for (i, piece) in pieces.iter().enumerate() {
+        if piece.tensor.dtype != dtype {
+            return Err(format!("piece {i} is of type {}", piece.tensor.dtype));
+        }
+        if piece.offset.len() != shape.len() || piece.tensor.shape.len() != shape.len() {
+            return Err(format!("piece {i} has another number of axes"));
+        }
+        let inside = shape.iter().zip(&piece.offset).zip(&piece.tensor.shape);
+        if inside
+            .clone()
+            .any(|((whole, at), len)| at.checked_add(*len).is_none_or(|end| end > *whole))
+        {
+            return Err(format!("piece {i} reaches outside"));
+        }
+        total = total.saturating_add(piece.tensor.elements());
+    }
+    if let Some((i, j)) = overlapping(pieces) {
+        return Err(format!("pieces {i} and {j} overlap"));
+    }
+    if total != elements {
+        return Err(format!("its pieces hold {total} of {elements} elements"));
+    }
+    Ok(())
+}
+
+/// The first pair of pieces that share an element. Sorted along the first axis, so that pieces that
+/// merely follow each other are never compared.
+fn overlapping(pieces: &[Piece]) -> Option<(usize, usize)> {
+    let span = |i: usize, axis: usize| {
+        let piece = &pieces[i];
+        (
+            piece.offset[axis],
+            piece.offset[axis] + piece.tensor.shape[axis],
+        )
+    };
+    let mut order: Vec<usize> = (0..pieces.len())
+        .filter(|&i| pieces[i].tensor.elements() > 0)
+        .collect();
+    let axes = pieces.first().map_or(0, |piece| piece.offset.len());
+    if axes == 0 {
+        return (order.len() > 1).then(|| (order[0], order[1]));
+    }
+    order.sort_by_key(|&i| span(i, 0).0);
+    for (rank, &i) in order.iter().enumerate() {
+        for &j in order[rank + 1..]
+            .iter()
+            .take_while(|&&j| span(j, 0).0 < span(i, 0).1)
+        {
+            let meet =
+                |axis| span(i, axis).0 < span(j, axis).1 && span(j, axis).0 < span(i, axis).1;
+            if (0..axes).all(meet) {
+                return Some((i, j));
+            }
+        }
+    }
+    None
+}
