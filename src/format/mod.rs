@@ -1,5 +1,20 @@
 //! Bytes on disk: the layout of tensor files, the manifest, and checksums. See `docs/format.md`.
+//!
+//! Nothing here touches a disk. [`plan`] turns a state into the files to write; [`Manifest`] says what is
+//! where, and reads itself back without trusting a single number in it.
 
+pub mod checksum;
+mod manifest;
+mod names;
+mod plan;
+#[cfg(test)]
+mod roundtrip;
+mod safetensors;
 mod summary;
+mod tree;
 
+pub use manifest::{FileEntry, FormatError, MANIFEST, Manifest, Part, TensorEntry};
+pub use plan::{Plan, PlanOptions, PlannedFile, Source, plan};
+pub use safetensors::{Header, HeaderEntry, parse_header};
 pub use summary::Summary;
+pub use tree::MAX_DEPTH;

@@ -16,6 +16,7 @@ pub use data::{Data, Memory, Piece, ReadAt, Region, Stored};
 pub use dtype::{DType, Element};
 pub use node::{Node, TensorRef, View};
 pub use tensor::{ShapeError, Tensor};
+pub(crate) use tensor::{count, reach, size_of};
 
 /// The state of a training run: plain values, containers, and tensors.
 ///

@@ -103,7 +103,7 @@ impl Tensor {
 
     /// Size of the stored form, in bytes.
     pub fn nbytes(&self) -> u64 {
-        self.dtype.nbytes(self.elements()).unwrap_or(0)
+        size_of(self.dtype, &self.shape)
     }
 
     /// The bytes, if they lie in memory exactly as they are stored.
@@ -132,6 +132,11 @@ pub(crate) fn count(shape: &[u64]) -> Option<u64> {
         .try_fold(1u64, |product, &extent| product.checked_mul(extent))
 }
 
+/// Size in bytes of a tensor whose size was checked when it was made.
+pub(crate) fn size_of(dtype: DType, shape: &[u64]) -> u64 {
+    count(shape).and_then(|elements| dtype.nbytes(elements)).unwrap_or(0)
+}
+
 /// First and one past the last byte of a tensor in memory, from the start of its region.
 pub(super) fn extent(
     dtype: DType,
@@ -149,16 +154,22 @@ pub(super) fn extent(
     if nbytes == 0 {
         return Some((start, start));
     }
-    let (mut low, mut high) = (start, start + dtype.itemsize() as i128);
+    Some(reach(start, dtype.itemsize(), shape, strides))
+}
+
+/// First and one past the last byte that a strided array reaches; it has at least one element, which
+/// starts at `start`.
+pub(crate) fn reach(start: i128, itemsize: usize, shape: &[u64], strides: &[i64]) -> (i128, i128) {
+    let (mut low, mut high) = (start, start + itemsize as i128);
     for (&extent, &stride) in shape.iter().zip(strides) {
         let reach = i128::from(extent - 1) * i128::from(stride);
         if reach < 0 {
-            low += reach
+            low = low.saturating_add(reach);
         } else {
-            high += reach
+            high = high.saturating_add(reach);
         }
     }
-    Some((low, high))
+    (low, high)
 }
 
 /// Pieces tile a tensor if they lie inside it, do not overlap, and have as many elements together.

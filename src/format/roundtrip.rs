@@ -1,0 +1,184 @@
+//! Whatever a manifest can hold comes back from its bytes, and no changed byte goes unnoticed.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
+
+use proptest::prelude::*;
+
+use super::{FileEntry, FormatError, MAX_DEPTH, Manifest, Part, TensorEntry, checksum};
+use crate::state::{DType, Node, TensorRef, View};
+
+fn leaf() -> impl Strategy<Value = Node> {
+    let tensor = (0usize..2, "[a-z]{0,6}", any::<bool>()).prop_map(|(index, kind, view)| {
+        let view = view.then(|| View { dtype: DType::F32, shape: vec![2], strides: vec![-4], offset: 4 });
+        Node::Tensor(TensorRef { index, kind: kind.into(), view })
+    });
+    prop_oneof![
+        Just(Node::None),
+        any::<bool>().prop_map(Node::Bool),
+        any::<i64>().prop_map(Node::Int),
+        "-?[1-9][0-9]{19,60}".prop_map(Node::BigInt),
+        any::<u64>().prop_map(|bits| Node::Float(f64::from_bits(bits))),
+        any::<(u64, u64)>().prop_map(|(re, im)| Node::Complex(f64::from_bits(re), f64::from_bits(im))),
+        any::<String>().prop_map(Node::Str),
+        any::<Vec<u8>>().prop_map(Node::Bytes),
+        tensor,
+    ]
+}
+
+fn tree() -> impl Strategy<Value = Node> {
+    leaf().prop_recursive(5, 64, 6, |inner| {
+        let items = || prop::collection::vec(inner.clone(), 0..6);
+        prop_oneof![
+            items().prop_map(Node::List),
+            items().prop_map(Node::Tuple),
+            items().prop_map(Node::Set),
+            prop::collection::btree_map(any::<String>(), inner.clone(), 0..6).prop_map(Node::dict),
+            prop::collection::vec((inner.clone(), inner.clone()), 0..6).prop_map(Node::Dict),
+            (any::<String>(), inner.clone()).prop_map(|(tag, value)| Node::tagged(tag, value)),
+        ]
+    })
+}
+
+/// Bit by bit, so that NaN equals itself and `-0.0` differs from `0.0`.
+fn same(a: &Node, b: &Node) -> bool {
+    format!("{:?}", bits(a)) == format!("{:?}", bits(b))
+}
+
+fn bits(node: &Node) -> Node {
+    let all = |items: &[Node]| items.iter().map(bits).collect();
+    match node {
+        Node::Float(value) => Node::Str(format!("{:016x}", value.to_bits())),
+        Node::Complex(re, im) => Node::Str(format!("{:016x} {:016x}", re.to_bits(), im.to_bits())),
+        Node::List(items) => Node::List(all(items)),
+        Node::Tuple(items) => Node::Tuple(all(items)),
+        Node::Set(items) => Node::Set(all(items)),
+        Node::Dict(entries) => Node::Dict(entries.iter().map(|(k, v)| (bits(k), bits(v))).collect()),
+        Node::Tagged { tag, value } => Node::tagged(tag.clone(), bits(value)),
+        other => other.clone(),
+    }
+}
+
+fn manifest(root: Node, metrics: BTreeMap<String, f64>) -> Manifest {
+    let part = |offset: u64, start: u64| Part {
+        offset: vec![offset],
+        shape: vec![2],
+        file: "model.safetensors".into(),
+        name: format!("w{offset}"),
+        start,
+        checksum: checksum::of(&offset.to_le_bytes()),
+    };
+    let tensor = |key: &str, shape: u64, parts| TensorEntry {
+        key: key.into(),
+        dtype: DType::F32,
+        shape: vec![shape],
+        parts,
+    };
+    let file = FileEntry { size: 4096 + 64, data_start: Some(4096), checksum: checksum::of(b"file") };
+    Manifest {
+        step: u64::MAX,
+        created: UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
+        writer: "pitstop test".into(),
+        metrics,
+        metadata: Node::dict([("note", Node::from("hello"))]),
+        root,
+        files: [("model.safetensors".to_owned(), file)].into(),
+        tensors: vec![
+            tensor("a", 2, vec![part(0, 4096)]),
+            tensor("b", 4, vec![part(0, 4104), part(2, 4112)]),
+        ],
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_tree_comes_back(root in tree()) {
+        let written = manifest(root, BTreeMap::new());
+        let read = Manifest::parse(&written.to_bytes().unwrap()).unwrap();
+        prop_assert!(same(&read.root, &written.root), "{:?} != {:?}", read.root, written.root);
+        prop_assert_eq!(&read.tensors, &written.tensors);
+        prop_assert_eq!(&read.files, &written.files);
+        prop_assert_eq!((read.step, read.created), (written.step, written.created));
+    }
+
+    #[test]
+    fn any_metrics_come_back(metrics in prop::collection::btree_map(any::<String>(), any::<f64>(), 0..5)) {
+        let read = Manifest::parse_head(&manifest(Node::None, metrics.clone()).to_bytes().unwrap()).unwrap();
+        prop_assert_eq!(format!("{:?}", read.metrics), format!("{metrics:?}"));
+    }
+
+    #[test]
+    fn garbage_is_refused(bytes in any::<Vec<u8>>()) {
+        prop_assert!(Manifest::parse(&bytes).is_err());
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_noticed() {
+    let root = Node::dict([("x", Node::Tensor(TensorRef { index: 0, kind: "numpy".into(), view: None }))]);
+    let mut bytes = manifest(root, [("loss".to_owned(), f64::NAN)].into()).to_bytes().unwrap();
+    Manifest::parse(&bytes).unwrap();
+    for at in 0..bytes.len() {
+        for bit in 0..8 {
+            bytes[at] ^= 1 << bit;
+            assert!(Manifest::parse(&bytes).is_err(), "bit {bit} of byte {at}");
+            assert!(Manifest::parse_head(&bytes).is_err(), "bit {bit} of byte {at}");
+            bytes[at] ^= 1 << bit;
+        }
+    }
+}
+
+#[test]
+fn every_truncation_is_noticed() {
+    let bytes = manifest(Node::None, BTreeMap::new()).to_bytes().unwrap();
+    for length in 0..bytes.len() {
+        assert!(Manifest::parse(&bytes[..length]).is_err());
+    }
+}
+
+/// A manifest with a valid checksum whose content was made by hand.
+fn forged(edit: impl Fn(String) -> String) -> Result<Manifest, FormatError> {
+    let root = Node::dict([("x", Node::Tensor(TensorRef { index: 1, kind: "".into(), view: None }))]);
+    let bytes = manifest(root, BTreeMap::new()).to_bytes().unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    let (_, rest) = text.split_once('\n').unwrap();
+    let edited = edit(rest.to_owned());
+    assert_ne!(edited, rest, "the edit did nothing");
+    let line = format!("{{\"checksum\":\"{}\",\n", checksum::of(edited.as_bytes()));
+    Manifest::parse((line + &edited).as_bytes())
+}
+
+#[test]
+fn forged_numbers_and_names_are_refused() {
+    let edits = [
+        ("\"version\":1", "\"version\":2"),
+        ("\"format\":\"pitstop\"", "\"format\":\"other\""),
+        ("\"start\":4096", "\"start\":4095"),
+        ("\"start\":4112", "\"start\":18446744073709551615"),
+        ("\"size\":4160", "\"size\":4119"),
+        ("\"data_start\":4096", "\"data_start\":4097"),
+        ("\"shape\":[4]", "\"shape\":[18446744073709551615]"),
+        ("\"dtype\":\"F32\"", "\"dtype\":\"F33\""),
+        ("{\"tensor\":\"b\"}", "{\"tensor\":\"c\"}"),
+        ("{\"tensor\":\"b\"}", "{\"view\":3}"),
+        ("\"file\":\"model.safetensors\"", "\"file\":\"other\""),
+        ("\"step\":18446744073709551615", "\"step\":-1"),
+    ];
+    for (from, to) in edits {
+        assert!(forged(|text| text.replacen(from, to, 1)).is_err(), "{from} -> {to}");
+    }
+    for name in ["../model.safetensors", "/etc/passwd", ".lock", "a/b", "a\\\\b", "manifest.json", ""] {
+        let result = forged(|text| text.replace("model.safetensors", name));
+        assert!(result.is_err(), "{name}");
+    }
+}
+
+#[test]
+fn nesting_is_bounded() {
+    let nested = |depth| (0..depth).fold(Node::None, |inner, _| Node::Dict(vec![(Node::Int(1), inner)]));
+    let deepest = manifest(nested(MAX_DEPTH), BTreeMap::new());
+    assert!(same(&Manifest::parse(&deepest.to_bytes().unwrap()).unwrap().root, &deepest.root));
+    assert_eq!(manifest(nested(MAX_DEPTH + 1), BTreeMap::new()).to_bytes(), Err(FormatError::TooDeep));
+    let bomb = "[".repeat(1_000_000);
+    assert!(forged(|text| text.replacen("\"tree\":", &format!("\"tree\":{bomb}"), 1)).is_err());
+}

@@ -1,0 +1,165 @@
+//! The header of a safetensors file. Format: <https://github.com/huggingface/safetensors#format>.
+
+use serde_json::{Map, Value, json};
+
+use super::FormatError;
+use crate::state::{DType, count, size_of};
+
+/// Data starts at a multiple of this many bytes, so that it can be written and mapped page by page.
+pub(super) const DATA_ALIGNMENT: u64 = 4096;
+/// No header is larger than this, in bytes: the limit of the reference implementation.
+const LARGEST_HEADER: u64 = 100_000_000;
+
+/// A tensor in a header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderEntry {
+    /// Name within the file.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Extent along each axis, in elements.
+    pub shape: Vec<u64>,
+    /// Where its first byte lies, in bytes from the start of the file.
+    pub start: u64,
+    /// Its size in bytes.
+    pub nbytes: u64,
+}
+
+/// A parsed header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// The tensors, in the order of their bytes.
+    pub entries: Vec<HeaderEntry>,
+    /// Where the data starts, in bytes from the start of the file.
+    pub data_start: u64,
+}
+
+/// A tensor to be written: name, element type, shape.
+pub(super) struct Slot<'a> {
+    pub(super) name: &'a str,
+    pub(super) dtype: DType,
+    pub(super) shape: &'a [u64],
+}
+
+/// Header bytes, the length in front included, padded so that the data starts aligned; the tensors follow
+/// back to back in the given order.
+pub(super) fn header(slots: &[Slot<'_>], framework: &str) -> Vec<u8> {
+    let mut map = Map::new();
+    // Loaders of the ecosystem refuse a file that does not say what wrote it.
+    map.insert("__metadata__".into(), json!({ "format": framework }));
+    let mut at = 0u64;
+    for slot in slots {
+        let end = at + size_of(slot.dtype, slot.shape);
+        let entry = json!({ "dtype": slot.dtype.name(), "shape": slot.shape, "data_offsets": [at, end] });
+        map.insert(slot.name.into(), entry);
+        at = end;
+    }
+    let mut json = Value::Object(map).to_string().into_bytes();
+    let length = (8 + json.len() as u64).next_multiple_of(DATA_ALIGNMENT) - 8;
+    json.resize(length as usize, b' ');
+    let mut bytes = length.to_le_bytes().to_vec();
+    bytes.append(&mut json);
+    bytes
+}
+
+/// Parses the header of a file of `file_size` bytes; `bytes` starts at the start of the file and holds at
+/// least the header.
+///
+/// # Errors
+///
+/// [`FormatError`] for anything the format forbids: sizes that do not fit, holes, overlaps, unknown types.
+pub fn parse_header(bytes: &[u8], file_size: u64) -> Result<Header, FormatError> {
+    let malformed = |why: &str| FormatError::Malformed(format!("safetensors header: {why}"));
+    let length = bytes.first_chunk().map(|first| u64::from_le_bytes(*first));
+    let length = length.ok_or_else(|| malformed("shorter than 8 bytes"))?;
+    if length > LARGEST_HEADER || length.checked_add(8).is_none_or(|end| end > file_size) {
+        return Err(malformed("longer than the file"));
+    }
+    let json = bytes.get(8..8 + length as usize).ok_or_else(|| malformed("cut off"))?;
+    let map: Map<String, Value> =
+        serde_json::from_slice(json).map_err(|e| malformed(&e.to_string()))?;
+    let mut entries = Vec::with_capacity(map.len());
+    for (name, value) in map {
+        if name != "__metadata__" {
+            entries.push(entry(name, &value, 8 + length).ok_or_else(|| malformed("an entry is malformed"))?);
+        }
+    }
+    entries.sort_by_key(|e: &HeaderEntry| (e.start, e.nbytes));
+    let mut at = 8 + length;
+    for e in &entries {
+        if e.start != at {
+            return Err(malformed(&format!("a hole or an overlap before {:?}", e.name)));
+        }
+        at = e.start.checked_add(e.nbytes).ok_or_else(|| malformed("too large"))?;
+    }
+    if at != file_size {
+        return Err(malformed("the tensors are not as long as the file"));
+    }
+    Ok(Header { entries, data_start: 8 + length })
+}
+
+fn entry(name: String, value: &Value, data_start: u64) -> Option<HeaderEntry> {
+    let dtype = DType::from_name(value.get("dtype")?.as_str()?)?;
+    let shape = value.get("shape")?.as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<_>>>()?;
+    let [begin, end] = value.get("data_offsets")?.as_array()?.as_slice() else { return None };
+    let (begin, end) = (begin.as_u64()?, end.as_u64()?);
+    let nbytes = end.checked_sub(begin)?;
+    if dtype.nbytes(count(&shape)?)? != nbytes {
+        return None;
+    }
+    Some(HeaderEntry { name, dtype, shape, start: data_start.checked_add(begin)?, nbytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(slots: &[Slot<'_>]) -> Vec<u8> {
+        let mut bytes = header(slots, "np");
+        let data: u64 = slots.iter().map(|s| size_of(s.dtype, s.shape)).sum();
+        bytes.extend((0..data).map(|i| i as u8));
+        bytes
+    }
+
+    #[test]
+    fn the_reference_reader_accepts_every_type() {
+        let names: Vec<String> = DType::ALL.iter().map(|d| format!("t.{}", d.name())).collect();
+        let slots: Vec<_> = std::iter::zip(DType::ALL, &names)
+            .map(|(&dtype, name)| Slot { name, dtype, shape: &[2, 4] })
+            .collect();
+        let bytes = file(&slots);
+        let reference = ::safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        let ours = parse_header(&bytes, bytes.len() as u64).unwrap();
+        assert_eq!(ours.data_start % DATA_ALIGNMENT, 0);
+        for e in &ours.entries {
+            let view = reference.tensor(&e.name).unwrap();
+            assert_eq!(view.shape(), [2, 4]);
+            assert_eq!(view.dtype().to_string(), e.dtype.name());
+            assert_eq!(view.data(), &bytes[e.start as usize..(e.start + e.nbytes) as usize]);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let good = file(&[Slot { name: "a", dtype: DType::F32, shape: &[4] }]);
+        let size = good.len() as u64;
+        assert!(parse_header(&good, size).is_ok());
+        assert!(parse_header(&good, size - 1).is_err());
+        assert!(parse_header(&good, size + 1).is_err());
+        assert!(parse_header(&good[..7], 7).is_err());
+        let text = |json: &str| {
+            let mut bytes = (json.len() as u64).to_le_bytes().to_vec();
+            bytes.extend(json.bytes());
+            parse_header(&bytes, bytes.len() as u64 + 16)
+        };
+        let entry = |shape: &str, offsets: &str| {
+            text(&format!(r#"{{"a":{{"dtype":"F32","shape":{shape},"data_offsets":{offsets}}}}}"#))
+        };
+        assert!(entry("[4]", "[0,16]").is_ok());
+        assert!(entry("[4]", "[16,0]").is_err());
+        assert!(entry("[5]", "[0,16]").is_err());
+        assert!(entry("[-4]", "[0,16]").is_err());
+        assert!(entry("[4294967296,4294967296,4]", "[0,16]").is_err());
+        assert!(entry("[4]", "[0,18446744073709551615]").is_err());
+    }
+}
