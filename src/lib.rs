@@ -1,6 +1,7 @@
 //! pitstop: an asynchronous training checkpointer.
 
 pub mod format;
+pub mod snapshot;
 pub mod state;
 
 pub use format::Summary;

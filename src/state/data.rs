@@ -24,6 +24,9 @@ pub trait ReadAt: Send + Sync {
     ///
     /// Whatever the system reports; `UnexpectedEof` if there are not as many bytes.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// What to call it in an error: the path of a file.
+    fn name(&self) -> &str;
 }
 
 /// Where the bytes of a tensor lie.

@@ -1,0 +1,193 @@
+use std::io;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::Layout;
+use super::transfer::{self, Job};
+use crate::state::{Data, Memory, Piece, Tensor};
+
+/// Why a stored tensor was not given back.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// Its bytes are not those that were written.
+    #[error("tensor {tensor:?} in {file} is damaged: its bytes are not those that were written", file = .file.as_deref().unwrap_or("memory"))]
+    Damaged {
+        /// Name of the tensor.
+        tensor: String,
+        /// File it lies in, if known.
+        file: Option<String>,
+    },
+    /// Its bytes cannot be read.
+    #[error("tensor {tensor:?} cannot be read: {source}")]
+    Io {
+        /// Name of the tensor.
+        tensor: String,
+        /// What the system reported.
+        source: io::Error,
+    },
+}
+
+/// A tensor and the memory that its stored form (C order, little-endian) goes to: as many bytes as it has.
+pub struct Target<'a> {
+    /// What to read.
+    pub tensor: &'a Tensor,
+    /// Where to.
+    pub into: &'a mut [u8],
+}
+
+/// Reads the tensors into memory of their own and compares their checksums.
+///
+/// # Errors
+///
+/// The first of them, in order, that is damaged or cannot be read.
+pub fn load(tensors: &[Tensor]) -> Result<Vec<Tensor>, ReadError> {
+    let mut buffers: Vec<Vec<u8>> = tensors.iter().map(|t| vec![0; t.nbytes() as usize]).collect();
+    let targets =
+        tensors.iter().zip(&mut buffers).map(|(tensor, into)| Target { tensor, into }).collect();
+    load_into(targets)?;
+    let loaded = tensors.iter().zip(buffers).map(|(tensor, bytes)| Tensor {
+        data: Data::Memory(Memory::whole(Arc::new(bytes))),
+        ..tensor.clone()
+    });
+    Ok(loaded.collect())
+}
+
+/// Reads each tensor into the memory given for it and compares its checksum. On an error the memory of any
+/// of the targets may have been written to.
+///
+/// # Errors
+///
+/// The first of them, in order, that is damaged or cannot be read.
+///
+/// # Panics
+///
+/// If a target is not as many bytes long as its tensor.
+pub fn load_into(targets: Vec<Target<'_>>) -> Result<(), ReadError> {
+    let mut jobs = Vec::with_capacity(targets.len());
+    let mut in_pieces = Vec::new();
+    for Target { tensor, into } in targets {
+        assert_eq!(into.len() as u64, tensor.nbytes(), "the target is as long as the tensor");
+        match &tensor.data {
+            Data::Pieces(pieces) => in_pieces.push((tensor, pieces, into)),
+            _ => jobs.push(Job { tensor, into: Some(into) }),
+        }
+    }
+    compare(jobs)?;
+    in_pieces.into_iter().try_for_each(|(tensor, pieces, into)| assemble(tensor, pieces, into))
+}
+
+/// Reads the tensors without keeping them and compares their checksums.
+///
+/// # Errors
+///
+/// The first of them, in order, that is damaged or cannot be read.
+pub fn verify(tensors: &[Tensor]) -> Result<(), ReadError> {
+    let parts = tensors.iter().flat_map(|tensor| match &tensor.data {
+        Data::Pieces(pieces) => pieces.iter().map(|piece| &piece.tensor).collect(),
+        _ => vec![tensor],
+    });
+    compare(parts.map(|tensor| Job { tensor, into: None }).collect())
+}
+
+fn compare(jobs: Vec<Job<'_>>) -> Result<(), ReadError> {
+    let tensors: Vec<&Tensor> = jobs.iter().map(|job| job.tensor).collect();
+    for (tensor, result) in tensors.into_iter().zip(transfer::run(jobs)) {
+        let name = || tensor.name.clone();
+        let checksum = result.map_err(|source| ReadError::Io { tensor: name(), source })?;
+        if tensor.checksum.is_some_and(|known| known != checksum) {
+            let file = match &tensor.data {
+                Data::Stored(stored) => Some(stored.source.name().to_owned()),
+                _ => None,
+            };
+            return Err(ReadError::Damaged { tensor: name(), file });
+        }
+    }
+    Ok(())
+}
+
+/// Puts the pieces of a tensor where they belong in it.
+fn assemble(tensor: &Tensor, pieces: &[Piece], into: &mut [u8]) -> Result<(), ReadError> {
+    let mut stride = tensor.dtype.itemsize() as i64;
+    let mut strides = vec![0; tensor.shape.len()];
+    for (axis, &extent) in tensor.shape.iter().enumerate().rev() {
+        strides[axis] = stride;
+        stride *= extent as i64;
+    }
+    for piece in pieces {
+        let mut stored = vec![0; piece.tensor.nbytes() as usize];
+        compare(vec![Job { tensor: &piece.tensor, into: Some(&mut stored) }])?;
+        let offset: i64 = piece.offset.iter().zip(&strides).map(|(&at, &stride)| at as i64 * stride).sum();
+        Layout::new(tensor.dtype, &piece.tensor.shape, Some(&strides), offset as usize, false)
+            .scatter(&mut stored, into);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::checksum;
+    use crate::state::{DType, ReadAt, Stored};
+
+    struct Bytes(Vec<u8>);
+
+    impl ReadAt for Bytes {
+        fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+            let offset = offset as usize;
+            let from = self.0.get(offset..offset + into.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+            into.copy_from_slice(from);
+            Ok(())
+        }
+
+        fn name(&self) -> &str {
+            "a file"
+        }
+    }
+
+    fn stored(bytes: &[u8], shape: &[u64]) -> Tensor {
+        let mut file = vec![9; 5];
+        file.extend(bytes);
+        let data = Data::Stored(Stored { source: Arc::new(Bytes(file)), offset: 5 });
+        Tensor { checksum: Some(checksum::of(bytes)), ..Tensor::new(DType::U8, shape, data).unwrap() }
+    }
+
+    #[test]
+    fn what_was_stored_is_loaded() {
+        let bytes: Vec<u8> = (0..10_000_000u32).map(|i| (i % 253) as u8).collect();
+        let loaded = load(&[stored(&bytes, &[10_000_000])]).unwrap();
+        assert_eq!(loaded[0].bytes(), Some(&bytes[..]));
+    }
+
+    #[test]
+    fn damage_and_truncation_are_named() {
+        let mut tensor = stored(&[1, 2, 3], &[3]);
+        tensor.name = "model.w".into();
+        tensor.checksum = Some(checksum::of(&[1, 2, 4]));
+        assert!(verify(std::slice::from_ref(&tensor)).unwrap_err().to_string().contains("model.w"));
+        let mut long = stored(&[1, 2, 3], &[3]);
+        long.shape = vec![4];
+        assert!(matches!(load(&[long]), Err(ReadError::Io { .. })));
+    }
+
+    #[test]
+    fn pieces_come_together() {
+        let piece = |offset: [u64; 2], shape: [u64; 2], bytes: &[u8]| Piece {
+            offset: offset.to_vec(),
+            tensor: stored(bytes, &shape),
+        };
+        let pieces = vec![piece([0, 0], [2, 1], &[1, 3]), piece([0, 1], [1, 1], &[2]), piece([1, 1], [1, 1], &[4])];
+        let tensor = Tensor::new(DType::U8, &[2, 2], Data::Pieces(pieces)).unwrap();
+        assert_eq!(load(&[tensor]).unwrap()[0].bytes(), Some(&[1, 2, 3, 4][..]));
+    }
+
+    #[test]
+    fn pieces_that_do_not_tile_are_refused() {
+        let piece = |at: u64| Piece { offset: vec![at], tensor: stored(&[1, 2], &[2]) };
+        for offsets in [vec![0], vec![0, 1], vec![0, 3], vec![0, 0]] {
+            let pieces = offsets.iter().map(|&at| piece(at)).collect();
+            assert!(Tensor::new(DType::U8, &[4], Data::Pieces(pieces)).is_err(), "{offsets:?}");
+        }
+    }
+}
