@@ -31,10 +31,10 @@ pub(super) fn name_tensors(state: &State) -> Vec<TensorName> {
             // Loose arrays go first, so that the file `state` is theirs whatever the keys are called.
             let (loose, containers): (Vec<_>, Vec<_>) = entries.iter().partition(|(_, v)| is_leaf(v));
             for (key, value) in loose {
-                namer.visit(value, &Path { entry: None, local: component(key) });
+                namer.visit(value, &Path { entry: None, local: key.name() });
             }
             for (key, value) in containers {
-                namer.visit(value, &Path { entry: Some(component(key)), local: String::new() });
+                namer.visit(value, &Path { entry: Some(key.name()), local: String::new() });
             }
         }
         root => namer.visit(root, &Path { entry: None, local: String::new() }),
@@ -90,7 +90,7 @@ impl Namer {
             }
             Node::Dict(entries) => {
                 for (key, value) in entries {
-                    self.visit(value, &path.join(&component(key)));
+                    self.visit(value, &path.join(&key.name()));
                 }
             }
             Node::Tagged { value, .. } => self.visit(value, path),
@@ -118,20 +118,6 @@ impl Namer {
         let stem = unique(&wanted, |stem| self.taken_stems.insert(folded(stem)));
         self.stems.insert(entry.cloned(), stem.clone());
         stem
-    }
-}
-
-/// How a dictionary key appears in names.
-fn component(key: &Node) -> String {
-    match key {
-        Node::Str(text) | Node::BigInt(text) => text.clone(),
-        Node::Int(value) => value.to_string(),
-        Node::Bool(value) => if *value { "True" } else { "False" }.into(),
-        Node::None => "None".into(),
-        Node::Float(value) => value.to_string(),
-        Node::Tuple(items) => items.iter().map(component).collect::<Vec<_>>().join(","),
-        Node::Tagged { value, .. } => component(value),
-        _ => "key".into(),
     }
 }
 

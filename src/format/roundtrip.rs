@@ -17,7 +17,7 @@ fn leaf() -> impl Strategy<Value = Node> {
         Just(Node::None),
         any::<bool>().prop_map(Node::Bool),
         any::<i64>().prop_map(Node::Int),
-        "-?[1-9][0-9]{19,60}".prop_map(Node::BigInt),
+        "-?0x[1-9a-f][0-9a-f]{15,60}".prop_map(Node::BigInt),
         any::<u64>().prop_map(|bits| Node::Float(f64::from_bits(bits))),
         any::<(u64, u64)>().prop_map(|(re, im)| Node::Complex(f64::from_bits(re), f64::from_bits(im))),
         any::<String>().prop_map(Node::Str),

@@ -216,9 +216,9 @@ fn read_pairs(
 fn read_plain(key: &str, value: &Value) -> Option<Node> {
     match (key, value) {
         ("int", Value::String(digits)) => {
-            let unsigned = digits.strip_prefix('-').unwrap_or(digits);
-            let decimal = !unsigned.is_empty() && unsigned.bytes().all(|b| b.is_ascii_digit());
-            decimal.then(|| Node::BigInt(digits.clone()))
+            let hex = digits.strip_prefix('-').unwrap_or(digits).strip_prefix("0x")?;
+            let valid = !hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit());
+            valid.then(|| Node::BigInt(digits.clone()))
         }
         ("float", Value::String(_)) => read_number(value).map(Node::Float),
         ("complex", Value::Array(parts)) => match parts.as_slice() {

@@ -8,6 +8,13 @@ use super::{Element, Tensor};
 pub trait Region: Send + Sync {
     /// All of it. The address does not change while the region lives.
     fn bytes(&self) -> &[u8];
+
+    /// A region over the addresses `low..high`, if the owner vouches for them. Asked for only where regions
+    /// of the same owner cover the whole stretch together.
+    fn widened(&self, low: usize, high: usize) -> Option<Arc<dyn Region>> {
+        let _ = (low, high);
+        None
+    }
 }
 
 impl<T: Element> Region for Vec<T> {

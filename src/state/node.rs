@@ -12,7 +12,7 @@ pub enum Node {
     Bool(bool),
     /// An integer that fits 64 bits.
     Int(i64),
-    /// An integer that does not: decimal digits, with a leading `-` if negative.
+    /// An integer that does not: `0x` and hexadecimal digits, with a leading `-` if negative.
     BigInt(String),
     /// A double-precision number; every bit is kept, NaN payloads included.
     Float(f64),
@@ -92,6 +92,49 @@ impl Node {
                 .find(|(k, _)| matches!(k, Node::Str(s) if s == key))
                 .map(|(_, v)| v),
             _ => None,
+        }
+    }
+
+    /// How this dictionary key appears in names, such as `exp_avg` or `0`.
+    pub fn name(&self) -> String {
+        match self {
+            Node::Str(text) | Node::BigInt(text) => text.clone(),
+            Node::Int(value) => value.to_string(),
+            Node::Bool(value) => if *value { "True" } else { "False" }.to_owned(),
+            Node::None => "None".to_owned(),
+            Node::Float(value) => value.to_string(),
+            Node::Tuple(items) => items.iter().map(Node::name).collect::<Vec<_>>().join(","),
+            Node::Tagged { value, .. } => value.name(),
+            _ => "key".to_owned(),
+        }
+    }
+
+    /// The part of the tree whose leaves `keep` accepts by name: the path of keys and indices, joined by
+    /// dots. Entries of dictionaries that hold none are left out; items of lists and tuples become `None`, so
+    /// that the others keep their index. `None` if no leaf is kept.
+    pub fn select(&self, keep: &mut impl FnMut(&str) -> bool) -> Option<Node> {
+        self.select_under("", keep)
+    }
+
+    fn select_under(&self, path: &str, keep: &mut impl FnMut(&str) -> bool) -> Option<Node> {
+        let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        let mut items = |items: &[Node]| {
+            let kept: Vec<Option<Node>> =
+                items.iter().enumerate().map(|(i, item)| item.select_under(&join(&i.to_string()), keep)).collect();
+            let any = kept.iter().any(Option::is_some);
+            any.then(|| kept.into_iter().map(Option::unwrap_or_default).collect())
+        };
+        match self {
+            Node::List(list) => items(list).map(Node::List),
+            Node::Tuple(tuple) => items(tuple).map(Node::Tuple),
+            Node::Dict(entries) => {
+                let kept = entries.iter().filter_map(|(key, value)| {
+                    Some((key.clone(), value.select_under(&join(&key.name()), keep)?))
+                });
+                Some(kept.collect::<Vec<_>>()).filter(|kept| !kept.is_empty()).map(Node::Dict)
+            }
+            Node::Tagged { tag, value } => Some(Node::tagged(tag.clone(), value.select_under(path, keep)?)),
+            leaf => keep(path).then(|| leaf.clone()),
         }
     }
 

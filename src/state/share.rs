@@ -174,16 +174,7 @@ pub(super) fn c_strides(dtype: DType, shape: &[u64]) -> Vec<i64> {
 /// A one-dimensional tensor over the memory of the whole group, if one region covers it.
 fn flat_tensor(group: &[Placed], low: usize, high: usize, tensors: &[Tensor]) -> Option<Tensor> {
     let memory = group.iter().find_map(|p| match &tensors[p.index].data {
-        Data::Memory(memory) => {
-            let base = memory.region.bytes().as_ptr() as usize;
-            (base <= low && high <= base + memory.region.bytes().len()).then(|| Memory {
-                region: Arc::clone(&memory.region),
-                offset: low - base,
-                strides: None,
-                big_endian: memory.big_endian,
-                immutable: memory.immutable,
-            })
-        }
+        Data::Memory(memory) => span(memory, low, high),
         _ => None,
     })?;
     let dtype = tensors[group[0].index].dtype;
@@ -207,6 +198,17 @@ fn flat_tensor(group: &[Placed], low: usize, high: usize, tensors: &[Tensor]) ->
         Data::Memory(memory),
     )
     .ok()
+}
+
+/// The addresses `low..high` as memory like `memory`.
+fn span(memory: &Memory, low: usize, high: usize) -> Option<Memory> {
+    let base = memory.region.bytes().as_ptr() as usize;
+    let covered = base <= low && high <= base + memory.region.bytes().len();
+    let (region, offset) = match covered {
+        true => (Arc::clone(&memory.region), low - base),
+        false => (memory.region.widened(low, high)?, 0),
+    };
+    Some(Memory { region, offset, strides: None, ..memory.clone() })
 }
 
 /// Drops the tensors that no leaf refers to and renumbers the rest in the order of the tree.

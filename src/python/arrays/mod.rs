@@ -1,0 +1,157 @@
+//! Arrays of all kinds: what they are and where their memory is, and how to make them again.
+
+mod buffer;
+pub(super) mod jax;
+pub(super) mod numpy;
+pub(super) mod torch;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::errors::{self, Refusal};
+use super::tensor::{Extent, Memory as PyMemory};
+use crate::state::{DType, Data, Memory, Node, Tensor, TensorRef, View};
+
+/// A Python array, described.
+pub(super) struct Array<'py> {
+    /// Element type in a checkpoint.
+    pub(super) dtype: DType,
+    /// Shape in a checkpoint: with further axes where one element of the array takes several.
+    pub(super) shape: Vec<u64>,
+    /// Distance between neighbours in bytes; `None`: C order without gaps.
+    pub(super) strides: Option<Vec<i64>>,
+    pub(super) extent: Extent,
+    pub(super) big_endian: bool,
+    /// Framework, and after a colon the element type there if the checkpoint's does not say it.
+    pub(super) kind: Cow<'static, str>,
+    /// Nobody can change the memory.
+    pub(super) immutable: bool,
+    /// The memory may be written to.
+    pub(super) writable: bool,
+    /// What keeps the memory in place: the array itself or a copy of it on the host.
+    pub(super) owner: Bound<'py, PyAny>,
+    /// The memory is a copy on the host, not that of the array.
+    pub(super) copied: bool,
+}
+
+/// Describes `object` if it is an array; `None` if it is something else.
+pub(super) fn describe<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Array<'py>>, Refusal> {
+    let py = object.py();
+    if let Some(torch) = torch::Torch::get(py)?
+        && torch.is_tensor(object)?
+    {
+        return torch.describe(object).map(Some);
+    }
+    if let Some(numpy) = numpy::Numpy::get(py)?
+        && numpy.is_array(object)?
+    {
+        return numpy.describe(object).map(Some);
+    }
+    if let Some(jax) = jax::Jax::get(py)?
+        && jax.is_array(object)?
+    {
+        return jax.describe(object).map(Some);
+    }
+    buffer::describe(object)
+}
+
+impl Array<'_> {
+    /// The tensor over the array's memory.
+    pub(super) fn tensor(&self) -> PyResult<Tensor> {
+        let memory = Memory {
+            region: Arc::new(self.extent.region()),
+            offset: self.extent.offset(),
+            strides: self.strides.clone(),
+            big_endian: self.big_endian,
+            immutable: self.immutable,
+        };
+        Tensor::new(self.dtype, &self.shape, Data::Memory(memory)).map_err(|e| PyValueError::new_err(e.to_string()))
+    }
+
+    /// Type and shape in words, to compare in a mismatch.
+    pub(super) fn words(&self) -> String {
+        words(&self.kind, self.dtype, &self.shape)
+    }
+}
+
+/// Type and shape in words. What differs only in framework or byte order reads the same.
+pub(super) fn words(kind: &str, dtype: DType, shape: &[u64]) -> String {
+    match logical(kind).map(|logical| logical.trim_start_matches(['<', '>', '=', '|'])) {
+        Some(logical) if !is_plain(logical) => format!("{dtype} {shape:?} ({logical})"),
+        _ => format!("{dtype} {shape:?}"),
+    }
+}
+
+/// NumPy type codes that only repeat the element type, for arrays in the other byte order.
+fn is_plain(logical: &str) -> bool {
+    let mut chars = logical.chars();
+    let plain = chars.next().is_some_and(|c| "biufc".contains(c));
+    plain && chars.all(|c| c.is_ascii_digit()) && logical != "c16"
+}
+
+/// The framework of a kind.
+pub(super) fn framework(kind: &str) -> &str {
+    kind.split_once(':').map_or(kind, |(framework, _)| framework)
+}
+
+/// The element type in its framework, where the checkpoint's does not say it.
+pub(super) fn logical(kind: &str) -> Option<&str> {
+    kind.split_once(':').map(|(_, logical)| logical)
+}
+
+/// A stored tensor, or a window on one, that is to become an array again.
+pub(super) struct Shown<'a> {
+    pub(super) kind: &'a str,
+    pub(super) dtype: DType,
+    pub(super) shape: &'a [u64],
+    /// In bytes; `None`: C order without gaps.
+    pub(super) strides: Option<&'a [i64]>,
+    /// Where its first element lies, in bytes from the start of the memory.
+    pub(super) offset: u64,
+}
+
+impl<'a> Shown<'a> {
+    /// What a leaf shows of a tensor that starts `start` bytes into its memory.
+    pub(super) fn of(leaf: &'a TensorRef, tensor: &'a Tensor, start: u64) -> Shown<'a> {
+        match &leaf.view {
+            Some(View { dtype, shape, strides, offset }) => Shown {
+                kind: &leaf.kind,
+                dtype: *dtype,
+                shape,
+                strides: Some(strides),
+                offset: start + offset,
+            },
+            None => Shown { kind: &leaf.kind, dtype: tensor.dtype, shape: &tensor.shape, strides: None, offset: start },
+        }
+    }
+}
+
+/// Makes the array over `memory`, in `want` or else in the framework it was saved from.
+pub(super) fn make<'py>(
+    memory: &Bound<'py, PyMemory>,
+    shown: &Shown<'_>,
+    want: Option<&str>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = memory.py();
+    match want.unwrap_or_else(|| framework(shown.kind)) {
+        "torch" => torch::Torch::import(py)?.make(memory, shown),
+        "jax" => jax::Jax::import(py)?.make(memory, shown),
+        "" | "numpy" => numpy::Numpy::import(py)?.make(memory, shown),
+        "array" | "memoryview" | "bytearray" if want.is_none() => buffer::make(memory, shown),
+        other => Err(PyValueError::new_err(format!(
+            "framework must be \"numpy\", \"torch\" or \"jax\", not {other:?}"
+        ))),
+    }
+}
+
+/// A leaf for a tensor about to be pushed.
+pub(super) fn leaf(index: usize, kind: Cow<'static, str>) -> Node {
+    Node::Tensor(TensorRef { index, kind, view: None })
+}
+
+fn unsupported(why: impl Into<String>) -> Refusal {
+    errors::Refusal::Unsupported(why.into())
+}

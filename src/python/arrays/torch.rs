@@ -1,0 +1,300 @@
+//! torch tensors.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use super::numpy::{Numpy, kind, with_inner};
+use super::{Array, Shown, logical, unsupported};
+use crate::python::errors::Refusal;
+use crate::python::known::{imported, type_name};
+use crate::python::tensor::{Extent, Memory};
+use crate::state::{DType, count};
+
+pub(in crate::python) struct Torch {
+    tensor: Py<PyType>,
+    parameter: Py<PyAny>,
+    pub(in crate::python) module: Py<PyAny>,
+    pub(in crate::python) size: Py<PyType>,
+    pub(in crate::python) device: Py<PyType>,
+    pub(in crate::python) dtype: Py<PyType>,
+    strided: Py<PyAny>,
+    /// torch's element types with the stored one, and the extent of a further axis.
+    dtypes: Vec<(Py<PyAny>, Element)>,
+}
+
+#[derive(Clone, Copy)]
+struct Element {
+    name: &'static str,
+    stored: DType,
+    /// Extent of a further axis, where one element takes several.
+    inner: Option<u64>,
+    /// Stored elements in one of torch's.
+    packed: u64,
+}
+
+const fn element(name: &'static str, stored: DType) -> Element {
+    Element { name, stored, inner: None, packed: 1 }
+}
+
+const ELEMENTS: [Element; 22] = [
+    element("float32", DType::F32),
+    element("bfloat16", DType::BF16),
+    element("float16", DType::F16),
+    element("float64", DType::F64),
+    element("int64", DType::I64),
+    element("int32", DType::I32),
+    element("int16", DType::I16),
+    element("int8", DType::I8),
+    element("uint8", DType::U8),
+    element("uint16", DType::U16),
+    element("uint32", DType::U32),
+    element("uint64", DType::U64),
+    element("bool", DType::Bool),
+    element("complex64", DType::C64),
+    element("float8_e4m3fn", DType::F8E4M3),
+    element("float8_e5m2", DType::F8E5M2),
+    element("float8_e4m3fnuz", DType::F8E4M3Fnuz),
+    element("float8_e5m2fnuz", DType::F8E5M2Fnuz),
+    element("float8_e8m0fnu", DType::F8E8M0),
+    Element { name: "complex128", stored: DType::F64, inner: Some(2), packed: 1 },
+    Element { name: "complex32", stored: DType::F16, inner: Some(2), packed: 1 },
+    Element { name: "float4_e2m1fn_x2", stored: DType::F4, inner: None, packed: 2 },
+];
+
+impl Torch {
+    /// torch, if the user has imported it.
+    pub(in crate::python) fn get(py: Python<'_>) -> PyResult<Option<&'static Torch>> {
+        static TORCH: PyOnceLock<Torch> = PyOnceLock::new();
+        if let Some(torch) = TORCH.get(py) {
+            return Ok(Some(torch));
+        }
+        // While torch itself is being imported, its module is there but not complete.
+        let complete = |module: &Bound<'_, PyAny>| {
+            module.getattr("nn").is_ok_and(|nn| nn.hasattr("Parameter").unwrap_or(false))
+                && module.hasattr("frombuffer").unwrap_or(false)
+        };
+        let Some(module) = imported(py, "torch")?.filter(complete) else { return Ok(None) };
+        TORCH.get_or_try_init(py, || Torch::new(&module)).map(Some)
+    }
+
+    /// torch, imported because a tensor is wanted.
+    pub(in crate::python) fn import(py: Python<'_>) -> PyResult<&'static Torch> {
+        py.import("torch")?;
+        Torch::get(py)?.ok_or_else(|| PyValueError::new_err("torch cannot be used while it is being imported"))
+    }
+
+    fn new(module: &Bound<'_, PyAny>) -> PyResult<Torch> {
+        let class = |name: &str| -> PyResult<Py<PyType>> { Ok(module.getattr(name)?.cast_into::<PyType>()?.unbind()) };
+        let known = ELEMENTS.iter().filter_map(|element| Some((module.getattr(element.name).ok()?.unbind(), *element)));
+        Ok(Torch {
+            tensor: class("Tensor")?,
+            parameter: module.getattr("nn")?.getattr("Parameter")?.unbind(),
+            module: module.getattr("nn")?.getattr("Module")?.unbind(),
+            size: class("Size")?,
+            device: class("device")?,
+            dtype: class("dtype")?,
+            strided: module.getattr("strided")?.unbind(),
+            dtypes: known.collect(),
+        })
+    }
+
+    pub(in crate::python) fn is_tensor(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let class = object.get_type();
+        let exact = class.is(self.tensor.bind(object.py())) || class.is(self.parameter.bind(object.py()));
+        // `isinstance` of a Parameter asks the class of the object, which plain objects may not survive.
+        Ok(exact || class.is_subclass(self.tensor.bind(object.py()))?)
+    }
+
+    /// A module whose names must match those of a checkpoint exactly.
+    pub(in crate::python) fn is_module(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
+        object.is_instance(self.module.bind(object.py()))
+    }
+
+    pub(in crate::python) fn is_parameter(&self, object: &Bound<'_, PyAny>) -> bool {
+        object.get_type().is(self.parameter.bind(object.py()))
+    }
+
+    pub(super) fn describe<'py>(&self, tensor: &Bound<'py, PyAny>) -> Result<Array<'py>, Refusal> {
+        let py = tensor.py();
+        self.refuse_special(tensor)?;
+        let element = self.element(tensor)?;
+        let (host, copied) = on_host(tensor)?;
+        let first: usize = host.call_method0(pyo3::intern!(py, "data_ptr"))?.extract()?;
+        let shape: Vec<u64> = host.getattr(pyo3::intern!(py, "shape"))?.extract()?;
+        let contiguous: bool = host.call_method0(pyo3::intern!(py, "is_contiguous"))?.extract()?;
+        let stored_size = element.stored.itemsize() as u64 * element.inner.unwrap_or(1);
+        let itemsize = (stored_size as usize).max(1);
+        let strides = match contiguous {
+            true => None,
+            false => {
+                let strides: Vec<i64> = host.call_method0(pyo3::intern!(py, "stride"))?.extract()?;
+                Some(strides.into_iter().map(|stride| stride * itemsize as i64).collect::<Vec<_>>())
+            }
+        };
+        if strides.is_some() && element.packed > 1 {
+            return Err(unsupported("a packed tensor that is not contiguous; pass .contiguous()"));
+        }
+        let extent = Extent::new(first, itemsize, &shape, strides.as_deref());
+        let (mut shape, strides) = with_inner(shape, strides, element.inner, element.stored.itemsize());
+        if element.packed > 1 {
+            match shape.last_mut() {
+                Some(extent) => *extent *= element.packed,
+                None => shape.push(element.packed),
+            }
+        }
+        let special = element.inner.is_some() || element.packed > 1;
+        Ok(Array {
+            dtype: element.stored,
+            shape,
+            strides,
+            extent,
+            big_endian: false,
+            kind: kind("torch", special.then(|| element.name.to_owned())),
+            immutable: false,
+            writable: true,
+            owner: host,
+            copied,
+        })
+    }
+
+    fn refuse_special(&self, tensor: &Bound<'_, PyAny>) -> Result<(), Refusal> {
+        let py = tensor.py();
+        let class = tensor.get_type();
+        if !class.is(self.tensor.bind(py)) && !class.is(self.parameter.bind(py)) {
+            let why = match type_name(tensor).as_str() {
+                name if name.contains("DTensor") || name.contains("Sharded") => {
+                    "a sharded tensor; gather it first, for DTensor with .full_tensor()"
+                }
+                name if name.contains("Uninitialized") => "a parameter without values yet; run a forward pass first",
+                name if name.contains("Fake") || name.contains("Functional") => "a tensor without values",
+                _ => "a subclass of Tensor would lose what it adds; pass a plain tensor",
+            };
+            return Err(unsupported(why));
+        }
+        if !tensor.getattr(pyo3::intern!(py, "layout"))?.is(self.strided.bind(py)) {
+            return Err(unsupported("a sparse tensor; save its indices and values, or .to_dense()"));
+        }
+        if tensor.getattr(pyo3::intern!(py, "is_meta"))?.extract()? {
+            return Err(unsupported("a tensor on the meta device has no values"));
+        }
+        if tensor.getattr(pyo3::intern!(py, "is_quantized"))?.extract()? {
+            return Err(unsupported("a quantized tensor; save .int_repr() and its scale"));
+        }
+        Ok(())
+    }
+
+    fn element(&self, tensor: &Bound<'_, PyAny>) -> Result<Element, Refusal> {
+        let dtype = tensor.getattr(pyo3::intern!(tensor.py(), "dtype"))?;
+        let known = self.dtypes.iter().find(|(known, _)| known.is(&dtype));
+        known.map(|(_, element)| *element).ok_or_else(|| unsupported(format!("a tensor of type {dtype}")))
+    }
+
+    /// The tensor's memory, to be filled in place by `copy_` if it is not on the host.
+    pub(in crate::python) fn detached<'py>(&self, tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        tensor.call_method0(pyo3::intern!(tensor.py(), "detach"))
+    }
+
+    pub(super) fn make<'py>(&self, memory: &Bound<'py, Memory>, shown: &Shown<'_>) -> PyResult<Bound<'py, PyAny>> {
+        let py = memory.py();
+        let dtype = self.dtype_for(py, shown)?;
+        let element = self.dtypes.iter().find(|(known, _)| known.is(&dtype)).map(|(_, element)| *element);
+        let element = element.ok_or_else(|| PyValueError::new_err(format!("torch has no element type for {}", shown.dtype)))?;
+        let mut shape = shown.shape.to_vec();
+        let mut strides = shown.strides.map(<[i64]>::to_vec);
+        if element.inner.is_some() {
+            shape.pop();
+            strides.as_mut().map(Vec::pop);
+        }
+        if let (2.., Some(extent)) = (element.packed, shape.last_mut()) {
+            *extent /= element.packed;
+        }
+        let torch = py.import("torch")?;
+        let keywords = PyDict::new(py);
+        keywords.set_item("dtype", &dtype)?;
+        let shape_tuple = PyTuple::new(py, &shape)?;
+        if shape.contains(&0) {
+            return torch.call_method("empty", (shape_tuple,), Some(&keywords));
+        }
+        let itemsize: i64 = dtype.getattr("itemsize")?.extract()?;
+        let (low, reach) = match &strides {
+            None => (shown.offset, count(&shape).unwrap_or(0)),
+            Some(strides) => {
+                if strides.iter().any(|stride| *stride < 0 || stride % itemsize != 0) {
+                    return self.copy_through_numpy(memory, shown);
+                }
+                let (_, high) = crate::state::reach(0, itemsize as usize, &shape, strides);
+                (shown.offset, high as u64 / itemsize as u64)
+            }
+        };
+        keywords.set_item("offset", low)?;
+        keywords.set_item("count", reach)?;
+        let flat = torch.call_method("frombuffer", (memory,), Some(&keywords))?;
+        match strides {
+            None => flat.call_method1("view", (shape_tuple,)),
+            Some(strides) => {
+                let strides = PyTuple::new(py, strides.iter().map(|stride| stride / itemsize))?;
+                flat.call_method1("as_strided", (shape_tuple, strides))
+            }
+        }
+    }
+
+    /// torch has no arrays that run backwards: those become copies.
+    fn copy_through_numpy<'py>(&self, memory: &Bound<'py, Memory>, shown: &Shown<'_>) -> PyResult<Bound<'py, PyAny>> {
+        let array = Numpy::import(memory.py())?.make(memory, shown)?;
+        memory.py().import("torch")?.call_method1("from_numpy", (array.call_method0("copy")?,))
+    }
+
+    fn dtype_for<'py>(&self, py: Python<'py>, shown: &Shown<'_>) -> PyResult<Bound<'py, PyAny>> {
+        let wanted = match logical(shown.kind).map(|name| name.trim_start_matches(['<', '>', '='])) {
+            Some("c16") => Some("complex128"),
+            Some(name) if ELEMENTS.iter().any(|element| element.name == name) => Some(name),
+            Some(name) if name.len() > 2 && !name.starts_with(['f', 'i', 'u', 'c']) => {
+                return Err(PyValueError::new_err(format!("torch has no element type for NumPy's {name}")));
+            }
+            _ => None,
+        };
+        let found = self.dtypes.iter().find(|(_, element)| match wanted {
+            Some(name) => element.name == name,
+            None => element.stored == shown.dtype && element.inner.is_none(),
+        });
+        found
+            .map(|(dtype, _)| dtype.bind(py).clone())
+            .ok_or_else(|| PyValueError::new_err(format!("this torch has no element type for {}", shown.dtype)))
+    }
+
+    /// The type of that name, such as `"float32"`.
+    pub(in crate::python) fn named_dtype<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let dtype = py.import("torch")?.getattr(name)?;
+        match dtype.is_instance(self.dtype.bind(py))? {
+            true => Ok(dtype),
+            false => Err(PyValueError::new_err(format!("torch.{name} is no element type"))),
+        }
+    }
+
+    pub(in crate::python) fn make_parameter<'py>(
+        &self,
+        tensor: &Bound<'py, PyAny>,
+        requires_grad: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.parameter.bind(tensor.py()).call1((tensor, requires_grad))
+    }
+}
+
+/// The tensor in host memory, as its bytes say what its values are; and whether that took a copy.
+fn on_host<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, bool)> {
+    let py = tensor.py();
+    let mut host = tensor.clone();
+    if !host.getattr(pyo3::intern!(py, "is_cpu"))?.extract::<bool>()? {
+        host = host.call_method0("detach")?.call_method0("cpu")?;
+    }
+    if host.call_method0(pyo3::intern!(py, "is_conj"))?.extract()? {
+        host = host.call_method0("detach")?.call_method0("resolve_conj")?;
+    }
+    if host.call_method0(pyo3::intern!(py, "is_neg"))?.extract()? {
+        host = host.call_method0("detach")?.call_method0("resolve_neg")?;
+    }
+    let copied = !host.is(tensor);
+    Ok((host, copied))
+}

@@ -1,0 +1,486 @@
+//! From Python objects to a state.
+
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString, PyTuple, PyType,
+};
+
+use super::arrays::{self, Array, jax::Jax, numpy, numpy::Numpy, torch::Torch};
+use super::errors::Refusal;
+use super::known::{Std, type_name};
+use crate::format::MAX_DEPTH;
+use crate::state::{Node, State};
+
+/// Byte strings up to this length are kept in the manifest; longer ones are stored like tensors.
+const INLINE_BYTES: usize = 4096;
+
+/// A state over memory that belongs to Python, and what keeps that memory in place.
+pub(super) struct Flattened {
+    pub(super) state: State,
+    /// Owners of memory that is copied; needed until the copy is done.
+    pub(super) owners: Vec<Py<PyAny>>,
+    /// Owners of memory that is borrowed; needed until the save is done.
+    pub(super) lenders: Vec<Py<PyAny>>,
+}
+
+/// Flattens `object`; `what` is what to call it in an error, such as `state`.
+pub(super) fn flatten(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Flattened> {
+    let mut flattener = Flattener { what, state: State::default(), owners: Vec::new(), lenders: Vec::new() };
+    let root = flattener.node(object, None)?;
+    flattener.state.root = root;
+    Ok(Flattened {
+        state: flattener.state.share_memory(),
+        owners: flattener.owners,
+        lenders: flattener.lenders,
+    })
+}
+
+/// A step from a container to what it holds.
+enum Step<'a, 'py> {
+    Key(&'a Bound<'py, PyAny>),
+    Index(usize),
+    Field(&'a str),
+    State,
+}
+
+/// The way to an object: the container that holds it, and the step from there.
+struct Way<'a, 'py> {
+    parent: Option<&'a Way<'a, 'py>>,
+    container: &'a Bound<'py, PyAny>,
+    step: Step<'a, 'py>,
+}
+
+impl Way<'_, '_> {
+    fn depth(&self) -> usize {
+        1 + self.parent.map_or(0, Way::depth)
+    }
+
+    fn passes(&self, object: &Bound<'_, PyAny>) -> bool {
+        self.container.is(object) || self.parent.is_some_and(|parent| parent.passes(object))
+    }
+
+    fn write(&self, into: &mut String) {
+        if let Some(parent) = self.parent {
+            parent.write(into);
+        }
+        match &self.step {
+            Step::Key(key) => match key.repr() {
+                Ok(repr) => into.push_str(&format!("[{}]", quoted(&repr.to_string()))),
+                Err(_) => into.push_str("[?]"),
+            },
+            Step::Index(index) => into.push_str(&format!("[{index}]")),
+            Step::Field(name) => into.push_str(&format!(".{name}")),
+            Step::State => into.push_str(".state_dict()"),
+        }
+    }
+}
+
+/// A text key in double quotes, as the documentation writes paths, and cut if it is endless.
+fn quoted(repr: &str) -> String {
+    let plain = repr.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
+    let text = match plain {
+        Some(inner) if !inner.contains(['"', '\\']) => format!("\"{inner}\""),
+        _ => repr.to_owned(),
+    };
+    match text.char_indices().nth(80) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+struct Flattener<'a> {
+    what: &'a str,
+    state: State,
+    owners: Vec<Py<PyAny>>,
+    lenders: Vec<Py<PyAny>>,
+}
+
+type Parent<'a, 'py> = Option<&'a Way<'a, 'py>>;
+
+impl Flattener<'_> {
+    fn place(&self, way: Parent<'_, '_>) -> String {
+        let mut place = self.what.to_owned();
+        if let Some(way) = way {
+            way.write(&mut place);
+        }
+        place
+    }
+
+    fn refuse(&self, object: &Bound<'_, PyAny>, way: Parent<'_, '_>, why: &str) -> PyErr {
+        Refusal::Unsupported(why.to_owned()).at(&self.place(way), object)
+    }
+
+    fn node<'py>(&mut self, object: &Bound<'py, PyAny>, way: Parent<'_, 'py>) -> PyResult<Node> {
+        if let Some(node) = plain(object)? {
+            return Ok(node);
+        }
+        if let Ok(bytes) = object.cast_exact::<PyBytes>() {
+            return self.bytes(bytes, way);
+        }
+        if let Some(class) = container_class(object) {
+            self.check_nesting(object, way)?;
+            return match class {
+                Container::List => Ok(Node::List(self.items(object, object.cast::<PyList>()?.iter(), way)?)),
+                Container::Tuple => Ok(Node::Tuple(self.items(object, object.cast::<PyTuple>()?.iter(), way)?)),
+                Container::Dict => self.dict(object, object.cast::<PyDict>()?, way),
+                Container::Set => self.set(object, way).map(Node::Set),
+                Container::FrozenSet => Ok(Node::tagged("frozenset", Node::Set(self.set(object, way)?))),
+            };
+        }
+        match arrays::describe(object) {
+            Ok(Some(array)) => return self.array(object, &array, way),
+            Ok(None) => {}
+            Err(refusal) => match self.jax_key(object, way) {
+                Some(result) => return result,
+                None => return Err(refusal.at(&self.place(way), object)),
+            },
+        }
+        self.check_nesting(object, way)?;
+        self.rich(object, way)
+    }
+
+    fn check_nesting(&self, object: &Bound<'_, PyAny>, way: Parent<'_, '_>) -> PyResult<()> {
+        let Some(way) = way else { return Ok(()) };
+        if way.passes(object) {
+            return Err(self.refuse(object, Some(way), "a container that holds itself"));
+        }
+        if way.depth() >= MAX_DEPTH / 2 {
+            let why = format!("nested deeper than {} containers", MAX_DEPTH / 2);
+            return Err(self.refuse(object, Some(way), &why));
+        }
+        Ok(())
+    }
+
+    fn items<'py>(
+        &mut self,
+        container: &Bound<'py, PyAny>,
+        items: impl Iterator<Item = Bound<'py, PyAny>>,
+        way: Parent<'_, 'py>,
+    ) -> PyResult<Vec<Node>> {
+        let item = |(index, item): (usize, Bound<'py, PyAny>)| {
+            self.node(&item, Some(&Way { parent: way, container, step: Step::Index(index) }))
+        };
+        items.enumerate().map(item).collect()
+    }
+
+    fn dict<'py>(
+        &mut self,
+        container: &Bound<'py, PyAny>,
+        dict: &Bound<'py, PyDict>,
+        way: Parent<'_, 'py>,
+    ) -> PyResult<Node> {
+        let mut entries = Vec::with_capacity(dict.len());
+        for (key, value) in dict.iter() {
+            let way = Way { parent: way, container, step: Step::Key(&key) };
+            entries.push((self.key(&key, &way)?, self.node(&value, Some(&way))?));
+        }
+        Ok(Node::Dict(entries))
+    }
+
+    fn key<'py>(&mut self, key: &Bound<'py, PyAny>, way: &Way<'_, 'py>) -> PyResult<Node> {
+        let stored = self.state.tensors.len();
+        let scalar = Numpy::get(key.py())?.map_or(Ok(false), |numpy| numpy.is_scalar(key))?;
+        let allowed = plain(key)?.is_some() || scalar || key.is_exact_instance_of::<PyTuple>();
+        let node = match allowed {
+            true => self.node(key, Some(way))?,
+            false => match key.cast_exact::<PyBytes>() {
+                Ok(bytes) => Node::Bytes(bytes.as_bytes().to_vec()),
+                Err(_) => return Err(self.refuse(key, Some(way), "a dictionary key of a type that cannot be saved")),
+            },
+        };
+        if self.state.tensors.len() > stored {
+            return Err(self.refuse(key, Some(way), "a dictionary key that holds an array"));
+        }
+        Ok(node)
+    }
+
+    fn set<'py>(&mut self, set: &Bound<'py, PyAny>, way: Parent<'_, 'py>) -> PyResult<Vec<Node>> {
+        let items: Vec<Bound<'py, PyAny>> = set.try_iter()?.collect::<PyResult<_>>()?;
+        self.items(set, items.into_iter(), way)
+    }
+
+    fn bytes(&mut self, bytes: &Bound<'_, PyBytes>, way: Parent<'_, '_>) -> PyResult<Node> {
+        if bytes.as_bytes().len() <= INLINE_BYTES {
+            return Ok(Node::Bytes(bytes.as_bytes().to_vec()));
+        }
+        match arrays::describe(bytes.as_any()) {
+            Ok(Some(array)) => {
+                let array = Array { kind: "bytes".into(), immutable: true, ..array };
+                self.push(&array).map_err(|e| Refusal::from(e).at(&self.place(way), bytes.as_any()))
+            }
+            Ok(None) => Err(self.refuse(bytes.as_any(), way, "its memory cannot be reached")),
+            Err(refusal) => Err(refusal.at(&self.place(way), bytes.as_any())),
+        }
+    }
+
+    fn push(&mut self, array: &Array<'_>) -> PyResult<Node> {
+        let index = self.state.tensors.len();
+        self.state.tensors.push(array.tensor()?);
+        let owner = array.owner.clone().unbind();
+        if array.immutable { &mut self.lenders } else { &mut self.owners }.push(owner);
+        Ok(arrays::leaf(index, array.kind.clone()))
+    }
+
+    fn array<'py>(&mut self, object: &Bound<'py, PyAny>, array: &Array<'py>, way: Parent<'_, 'py>) -> PyResult<Node> {
+        let leaf = self.push(array).map_err(|e| Refusal::from(e).at(&self.place(way), object))?;
+        if arrays::framework(&array.kind) != "torch" {
+            return Ok(leaf);
+        }
+        let py = object.py();
+        let grad: bool = object.getattr(pyo3::intern!(py, "requires_grad"))?.extract()?;
+        let parameter = Torch::get(py)?.is_some_and(|torch| torch.is_parameter(object));
+        Ok(match (parameter, grad) {
+            (true, true) => Node::tagged("torch.Parameter", leaf),
+            (true, false) => Node::tagged("torch.Parameter:frozen", leaf),
+            (false, true) => Node::tagged("torch.requires_grad", leaf),
+            (false, false) => leaf,
+        })
+    }
+
+    /// A typed random key of JAX: an array of another kind, kept as its numbers and the name of its generator.
+    fn jax_key<'py>(&mut self, object: &Bound<'py, PyAny>, way: Parent<'_, 'py>) -> Option<PyResult<Node>> {
+        let py = object.py();
+        let is_key = || -> PyResult<bool> {
+            match Jax::get(py)? {
+                Some(jax) => Ok(jax.is_array(object)? && jax.is_key(object)?),
+                None => Ok(false),
+            }
+        };
+        if !is_key().unwrap_or(false) {
+            return None;
+        }
+        let mut make = || -> PyResult<Node> {
+            let random = py.import("jax.random")?;
+            let implementation = random.call_method1("key_impl", (object,))?.str()?.to_string();
+            let data = random.call_method1("key_data", (object,))?;
+            let node = self.node(&data, way)?;
+            Ok(Node::tagged(format!("jax.key:{implementation}"), node))
+        };
+        Some(make())
+    }
+
+    /// Everything that is neither plain, nor a built-in container, nor an array.
+    fn rich<'py>(&mut self, object: &Bound<'py, PyAny>, way: Parent<'_, 'py>) -> PyResult<Node> {
+        let py = object.py();
+        let std = Std::get(py)?;
+        let class = object.get_type();
+        let is = |known: &Py<PyType>| class.is(known.bind(py));
+        if is(&std.ordered_dict) || is(&std.counter) {
+            let tag = if is(&std.counter) { "collections.Counter" } else { "collections.OrderedDict" };
+            return Ok(Node::tagged(tag, self.dict(object, object.cast::<PyDict>()?, way)?));
+        }
+        if is(&std.default_dict) {
+            return self.default_dict(object, way);
+        }
+        if is(&std.deque) {
+            let maxlen: Option<usize> = object.getattr("maxlen")?.extract()?;
+            let tag = maxlen.map_or("collections.deque".to_owned(), |n| format!("collections.deque:{n}"));
+            return Ok(Node::tagged(tag, Node::List(self.set(object, way)?)));
+        }
+        if is(&std.simple_namespace) {
+            let fields = object.getattr("__dict__")?.cast_into::<PyDict>()?;
+            return Ok(Node::tagged("types.SimpleNamespace", self.fields(object, fields.iter(), way)?));
+        }
+        if let Some(node) = framework_value(object)? {
+            return node.map_err(|refusal| refusal.at(&self.place(way), object));
+        }
+        if has_state(object)? {
+            let state = object.call_method0(pyo3::intern!(py, "state_dict"))?;
+            let way = Way { parent: way, container: object, step: Step::State };
+            return Ok(Node::tagged(format!("object:{}", type_name(object)), self.node(&state, Some(&way))?));
+        }
+        if let (Ok(tuple), true) = (object.cast::<PyTuple>(), class.hasattr("_fields")?) {
+            let names: Vec<Bound<'py, PyAny>> = class.getattr("_fields")?.try_iter()?.collect::<PyResult<_>>()?;
+            let fields = self.fields(object, names.into_iter().zip(tuple.iter()), way)?;
+            return Ok(Node::tagged(format!("namedtuple:{}", class.name()?), fields));
+        }
+        if class.hasattr("__dataclass_fields__")? && !object.is_instance_of::<PyType>() {
+            let fields = dataclass_fields(object)?;
+            let node = self.fields(object, fields.into_iter(), way)?;
+            return Ok(Node::tagged(format!("dataclass:{}", type_name(object)), node));
+        }
+        Err(self.refuse(object, way, &why_not(object)?))
+    }
+
+    fn fields<'py>(
+        &mut self,
+        container: &Bound<'py, PyAny>,
+        fields: impl Iterator<Item = (Bound<'py, PyAny>, Bound<'py, PyAny>)>,
+        way: Parent<'_, 'py>,
+    ) -> PyResult<Node> {
+        let mut entries = Vec::new();
+        for (name, value) in fields {
+            let name: String = name.extract()?;
+            let way = Way { parent: way, container, step: Step::Field(&name) };
+            let value = self.node(&value, Some(&way))?;
+            entries.push((Node::Str(name), value));
+        }
+        Ok(Node::Dict(entries))
+    }
+
+    fn default_dict<'py>(&mut self, object: &Bound<'py, PyAny>, way: Parent<'_, 'py>) -> PyResult<Node> {
+        let factory = object.getattr("default_factory")?;
+        let name = match factory.is_none() {
+            true => "None".to_owned(),
+            false => FACTORIES
+                .iter()
+                .find(|name| factory.py().import("builtins").and_then(|b| b.getattr(**name)).is_ok_and(|f| f.is(&factory)))
+                .map(|name| (*name).to_owned())
+                .ok_or_else(|| {
+                    let why = format!("its default_factory must be one of {}, or None", FACTORIES.join(", "));
+                    self.refuse(object, way, &why)
+                })?,
+        };
+        let entries = self.dict(object, object.cast::<PyDict>()?, way)?;
+        Ok(Node::tagged(format!("collections.defaultdict:{name}"), entries))
+    }
+}
+
+/// Built-in types that a `defaultdict` may make its defaults with.
+pub(super) const FACTORIES: [&str; 10] =
+    ["int", "float", "complex", "bool", "str", "bytes", "list", "tuple", "dict", "set"];
+
+enum Container {
+    List,
+    Tuple,
+    Dict,
+    Set,
+    FrozenSet,
+}
+
+fn container_class(object: &Bound<'_, PyAny>) -> Option<Container> {
+    if object.is_exact_instance_of::<PyDict>() {
+        Some(Container::Dict)
+    } else if object.is_exact_instance_of::<PyList>() {
+        Some(Container::List)
+    } else if object.is_exact_instance_of::<PyTuple>() {
+        Some(Container::Tuple)
+    } else if object.is_exact_instance_of::<PySet>() {
+        Some(Container::Set)
+    } else if object.is_exact_instance_of::<PyFrozenSet>() {
+        Some(Container::FrozenSet)
+    } else {
+        None
+    }
+}
+
+/// Values that are a node by themselves.
+fn plain(object: &Bound<'_, PyAny>) -> PyResult<Option<Node>> {
+    if object.is_none() {
+        return Ok(Some(Node::None));
+    }
+    if let Ok(value) = object.cast_exact::<PyBool>() {
+        return Ok(Some(Node::Bool(value.is_true())));
+    }
+    if let Ok(value) = object.cast_exact::<PyFloat>() {
+        return Ok(Some(Node::Float(value.value())));
+    }
+    if let Ok(value) = object.cast_exact::<PyInt>() {
+        return integer(value).map(Some);
+    }
+    if let Ok(text) = object.cast_exact::<PyString>() {
+        return Ok(Some(match text.to_str() {
+            Ok(text) => Node::Str(text.to_owned()),
+            // Half of a surrogate pair: no Unicode text, but a Python string.
+            Err(_) => {
+                let bytes = text.call_method1("encode", ("utf-8", "surrogatepass"))?;
+                Node::tagged("str.surrogatepass", Node::Bytes(bytes.extract()?))
+            }
+        }));
+    }
+    if let Ok(value) = object.cast_exact::<PyComplex>() {
+        return Ok(Some(Node::Complex(value.real(), value.imag())));
+    }
+    Ok(None)
+}
+
+fn integer(value: &Bound<'_, PyInt>) -> PyResult<Node> {
+    match value.extract::<i64>() {
+        Ok(small) => Ok(Node::Int(small)),
+        // Hexadecimal, since CPython bounds the decimal digits that it converts.
+        Err(_) => Ok(Node::BigInt(value.call_method1("__format__", ("#x",))?.extract()?)),
+    }
+}
+
+/// Values of NumPy and torch that are no arrays.
+fn framework_value(object: &Bound<'_, PyAny>) -> PyResult<Option<Result<Node, Refusal>>> {
+    let py = object.py();
+    if let Some(numpy) = Numpy::get(py)? {
+        if numpy.is_scalar(object)? {
+            return Ok(Some(scalar(object)));
+        }
+        if numpy.is_dtype(object)? {
+            return Ok(Some(numpy::write_dtype(object).map(|text| Node::tagged("numpy.dtype", Node::Str(text)))));
+        }
+    }
+    let Some(torch) = Torch::get(py)? else { return Ok(None) };
+    let class = object.get_type();
+    if class.is(torch.size.bind(py)) {
+        let extents: Vec<i64> = object.extract()?;
+        let extents = Node::Tuple(extents.into_iter().map(Node::Int).collect());
+        return Ok(Some(Ok(Node::tagged("torch.Size", extents))));
+    }
+    if class.is(torch.dtype.bind(py)) {
+        let name = object.str()?.to_string();
+        let name = name.strip_prefix("torch.").unwrap_or(&name).to_owned();
+        return Ok(Some(Ok(Node::tagged("torch.dtype", Node::Str(name)))));
+    }
+    if class.is(torch.device.bind(py)) {
+        return Ok(Some(Ok(Node::tagged("torch.device", Node::Str(object.str()?.to_string())))));
+    }
+    Ok(None)
+}
+
+fn scalar(object: &Bound<'_, PyAny>) -> Result<Node, Refusal> {
+    let dtype = object.getattr("dtype")?;
+    let text = numpy::write_dtype(&dtype)?;
+    let bytes = object.call_method0("tobytes")?;
+    Ok(Node::tagged(format!("numpy.scalar:{text}"), Node::Bytes(bytes.extract().map_err(PyErr::from)?)))
+}
+
+/// Whether it is an object that gives and takes its state.
+pub(super) fn has_state(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = object.py();
+    if object.is_instance_of::<PyType>() {
+        return Ok(false);
+    }
+    let callable = |name| -> PyResult<bool> { Ok(object.getattr_opt(name)?.is_some_and(|method| method.is_callable())) };
+    Ok(callable(pyo3::intern!(py, "state_dict"))? && callable(pyo3::intern!(py, "load_state_dict"))?)
+}
+
+/// Names and values of the fields of a dataclass instance.
+pub(super) fn dataclass_fields<'py>(
+    object: &Bound<'py, PyAny>,
+) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+    let py = object.py();
+    let fields = py.import("dataclasses")?.call_method1("fields", (object,))?;
+    fields
+        .try_iter()?
+        .map(|field| {
+            let name = field?.getattr("name")?;
+            let value = object.getattr(name.cast::<PyString>()?)?;
+            Ok((name, value))
+        })
+        .collect()
+}
+
+fn why_not(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    let of = |base: &str| format!("a subclass of {base} would lose what it adds; pass {base}(…) of it");
+    Ok(if object.is_instance_of::<PyDict>() {
+        of("dict")
+    } else if object.is_instance_of::<PyList>() {
+        of("list")
+    } else if object.is_instance_of::<PyTuple>() {
+        of("tuple")
+    } else if object.is_instance_of::<PyString>() {
+        of("str")
+    } else if object.is_instance_of::<PyInt>() {
+        of("int")
+    } else if object.is_instance_of::<PyFloat>() {
+        of("float")
+    } else if object.is_callable() {
+        "code cannot be saved; build it again when you resume".to_owned()
+    } else {
+        "cannot be saved; give it state_dict() and load_state_dict(), or save what it is made of".to_owned()
+    })
+}
