@@ -1,8 +1,13 @@
 //! pitstop: an asynchronous training checkpointer.
 
+pub mod checkpointer;
 pub mod format;
 pub mod state;
 
+pub use checkpointer::{
+    AsyncCheckpointer, Checkpointer, CheckpointerError, Failure, Interrupter, Operation, Pending,
+    Reply, TrySubmitError,
+};
 pub use format::Summary;
 pub use state::{
     Checksum, DType, Data, Element, Memory, Node, Piece, ReadAt, Region, ShapeError, State, Stored,
