@@ -2,9 +2,11 @@
 
 pub mod format;
 pub mod state;
+pub mod storage;
 
 pub use format::Summary;
 pub use state::{
     Checksum, DType, Data, Element, Memory, Node, Piece, ReadAt, Region, ShapeError, State, Stored,
     Tensor, TensorRef, View,
 };
+pub use storage::{Local, Lock, LockError, NewFile, PathError, Storage, StoredFile};
