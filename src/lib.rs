@@ -10,6 +10,7 @@ pub mod format;
 pub mod state;
 pub mod storage;
 
+pub use commit::{Decision, Keep, Mode, Retention, RetentionError};
 pub use format::Summary;
 pub use state::{
     Checksum, DType, Data, Element, Memory, Node, Piece, ReadAt, Region, ShapeError, State, Stored,

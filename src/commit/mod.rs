@@ -6,6 +6,7 @@
 
 mod publish;
 mod recover;
+mod retention;
 mod staging;
 
 #[cfg(test)]
@@ -13,4 +14,5 @@ mod recording;
 
 pub(crate) use publish::{Change, PublishError, publish};
 pub(crate) use recover::{parse_step, step_name, steps, sweep};
+pub use retention::{Decision, Keep, Mode, Retention, RetentionError};
 pub(crate) use staging::{Hidden, Purpose, remove_tree, stage};
