@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::state::{DType, Node, TensorRef, View};
 
 /// Deepest nesting of containers that a checkpoint may hold. Readers recurse; this bounds their stack.
-pub const MAX_DEPTH: usize = 128;
+pub const MAX_DEPTH: usize = 256;
 /// Deepest nesting of JSON in a manifest: a container level takes up to three.
 pub(super) const MAX_JSON_DEPTH: usize = 3 * MAX_DEPTH + 16;
 

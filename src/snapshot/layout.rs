@@ -40,7 +40,7 @@ impl Layout {
     }
 
     /// Copies the bytes `range` of the stored form (C order, little-endian) out of `memory`.
-    pub(super) fn gather(&self, memory: &[u8], range: Range<usize>, into: &mut [u8]) {
+    pub fn gather(&self, memory: &[u8], range: Range<usize>, into: &mut [u8]) {
         self.for_each_run(range, |at, stored, len| {
             into[stored..stored + len].copy_from_slice(&memory[at..at + len]);
         });

@@ -1,0 +1,18 @@
+//! Making checkpoints appear and vanish, whole or not at all: publish, recover, retention.
+//!
+//! A checkpoint is a directory. It is written under a hidden name, and its files are synced there;
+//! [`publish`] gives it its name. Whatever a crash leaves is told by its name alone, so that [`sweep`] can
+//! put it right without reading it.
+
+mod publish;
+mod recover;
+mod retention;
+mod staging;
+
+#[cfg(test)]
+mod recording;
+
+pub(crate) use publish::{Change, PublishError, publish};
+pub(crate) use recover::{parse_step, step_name, steps, sweep};
+pub use retention::{Decision, Keep, Mode, Retention, RetentionError};
+pub(crate) use staging::{Hidden, Purpose, remove_tree, stage};

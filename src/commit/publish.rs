@@ -1,0 +1,341 @@
+use std::io;
+use std::path::Path;
+
+use super::staging::{Hidden, Purpose};
+use crate::storage::Storage;
+
+/// What is to become visible, or not any more. All names are relative to the run directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change<'a> {
+    /// The directory `staged` gets the name `name`, which is free or an empty directory.
+    Appear {
+        /// Its hidden name.
+        staged: &'a str,
+        /// The name that readers look for.
+        name: &'a str,
+    },
+    /// The directory `staged` takes the place of `name`; the one replaced is `staged` afterwards.
+    Replace {
+        /// Its hidden name.
+        staged: &'a str,
+        /// The name that readers look for.
+        name: &'a str,
+    },
+    /// The directory `name` gets the hidden name `hidden`, and can be removed then.
+    Vanish {
+        /// The name that readers look for.
+        name: &'a str,
+        /// Its hidden name afterwards.
+        hidden: &'a str,
+    },
+}
+
+/// Why a change was not made.
+#[derive(Debug, thiserror::Error)]
+#[error("{source}")]
+pub(crate) struct PublishError {
+    /// What the disk said.
+    pub(crate) source: io::Error,
+    /// Nothing has changed, neither in memory nor on disk: what was staged may be removed. If false, the
+    /// disk may wake up after a power cut with the change made; both directories must then be left alone, for
+    /// the next [`sweep`](super::sweep) to judge.
+    pub(crate) unchanged: bool,
+}
+
+impl From<PublishError> for io::Error {
+    fn from(error: PublishError) -> io::Error {
+        error.source
+    }
+}
+
+/// Makes one change to what readers see, durably. The only function that renames.
+///
+/// Before: every file of `staged` is synced; this function syncs the directory `staged` itself.
+/// On return: the change has survived any power cut to come.
+/// On error: readers see what they saw before.
+///
+/// # Errors
+///
+/// What the disk said, and whether anything may have reached it.
+pub(crate) fn publish(
+    storage: &dyn Storage,
+    run_dir: &Path,
+    change: Change<'_>,
+) -> Result<(), PublishError> {
+    let directory = Directory { storage, run_dir };
+    match change {
+        Change::Appear { staged, name } => {
+            directory.settle(staged)?;
+            directory.rename(staged, name)
+        }
+        Change::Replace { staged, name } => {
+            directory.settle(staged)?;
+            directory.replace(staged, name)
+        }
+        Change::Vanish { name, hidden } => directory.rename(name, hidden),
+    }
+}
+
+struct Directory<'a> {
+    storage: &'a dyn Storage,
+    run_dir: &'a Path,
+}
+
+impl Directory<'_> {
+    /// Makes the names of the files in `staged` durable: a checkpoint is whole before it gets its name.
+    fn settle(&self, staged: &str) -> Result<(), PublishError> {
+        self.storage
+            .sync_dir(&self.run_dir.join(staged))
+            .map_err(unchanged)
+    }
+
+    /// Renames, then syncs the parent: only then may anyone be told. Goes back if that fails.
+    fn rename(&self, from: &str, to: &str) -> Result<(), PublishError> {
+        self.move_name(from, to).map_err(unchanged)?;
+        self.sync()
+            .map_err(|error| undone(error, || self.move_back(to, from)))
+    }
+
+    /// Swaps, then syncs the parent: only then may the old one be removed. Goes back if that fails.
+    fn replace(&self, staged: &str, name: &str) -> Result<(), PublishError> {
+        match self.exchange(staged, name) {
+            Ok(()) => self.sync().map_err(|error| {
+                undone(error, || {
+                    self.exchange(staged, name)?;
+                    self.sync()
+                })
+            }),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                self.replace_in_two_steps(staged, name)
+            }
+            Err(error) => Err(unchanged(error)),
+        }
+    }
+
+    /// Where two names can't be swapped at once there is a moment without `name`. The hidden name of the old
+    /// one says what it was: if it is found with its place empty, the sweep puts it back.
+    fn replace_in_two_steps(&self, staged: &str, name: &str) -> Result<(), PublishError> {
+        let old = Hidden::new(Purpose::Replaced, name).to_string();
+        // Synced before the next step: else the disk could make the second rename and not the first.
+        self.rename(name, &old)?;
+        if let Err(error) = self.rename(staged, name) {
+            let back = self.move_back(&old, name);
+            return Err(PublishError {
+                unchanged: error.unchanged && back.is_ok(),
+                ..error
+            });
+        }
+        // From here on the new one is durable, and nothing may be reported as failed. The old one must lose
+        // the name that calls for putting it back, before somebody deletes the new one.
+        if let Err(error) = self.rename(&old, staged) {
+            log::warn!("the replaced checkpoint stays as {old}: {error}");
+        }
+        Ok(())
+    }
+
+    fn move_back(&self, to: &str, from: &str) -> io::Result<()> {
+        self.move_name(to, from)?;
+        self.sync()
+    }
+
+    fn move_name(&self, from: &str, to: &str) -> io::Result<()> {
+        self.storage
+            .rename(&self.run_dir.join(from), &self.run_dir.join(to))
+    }
+
+    fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
+        self.storage
+            .exchange(&self.run_dir.join(one), &self.run_dir.join(other))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.storage.sync_dir(self.run_dir)
+    }
+}
+
+fn unchanged(source: io::Error) -> PublishError {
+    PublishError {
+        source,
+        unchanged: true,
+    }
+}
+
+/// The change was made but not made durable: takes it back, so that memory and disk agree again.
+fn undone(source: io::Error, undo: impl FnOnce() -> io::Result<()>) -> PublishError {
+    let undo = undo();
+    if let Err(error) = &undo {
+        log::warn!(
+            "a change that could not be made durable could not be taken back either: {error}"
+        );
+    }
+    PublishError {
+        source,
+        unchanged: undo.is_ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recording::Recording;
+    use super::*;
+    use std::fs;
+
+    const APPEAR: Change<'_> = Change::Appear {
+        staged: ".new",
+        name: "step-1",
+    };
+    const REPLACE: Change<'_> = Change::Replace {
+        staged: ".new",
+        name: "step-1",
+    };
+    const VANISH: Change<'_> = Change::Vanish {
+        name: "step-1",
+        hidden: ".gone",
+    };
+
+    /// A run directory with a staged checkpoint `.new`, and `step-1` if asked for.
+    struct Run {
+        dir: tempfile::TempDir,
+        disk: Recording,
+    }
+
+    impl Run {
+        fn new(with_step: bool) -> Run {
+            let dir = tempfile::tempdir().unwrap();
+            let disk = Recording::new(dir.path());
+            for (name, wanted) in [(".new", true), ("step-1", with_step)] {
+                if wanted {
+                    fs::create_dir(dir.path().join(name)).unwrap();
+                    fs::write(dir.path().join(name).join("content"), name).unwrap();
+                }
+            }
+            Run { dir, disk }
+        }
+
+        fn publish(&self, change: Change<'_>) -> Result<(), PublishError> {
+            publish(&self.disk, self.dir.path(), change)
+        }
+
+        /// Which of the two checkpoints lies under `name`.
+        fn at(&self, name: &str) -> Option<String> {
+            fs::read_to_string(self.dir.path().join(name).join("content")).ok()
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = self.disk.list(self.dir.path()).unwrap();
+            let names = entries.into_iter().map(|e| e.name.into_string().unwrap());
+            names.collect()
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_is_whole_before_it_appears_and_durable_before_anyone_is_told() {
+        let run = Run::new(false);
+        run.publish(APPEAR).unwrap();
+        let order = ["sync .new", "rename .new step-1", "sync ."];
+        assert_eq!(run.disk.calls(), order);
+        assert_eq!(run.at("step-1").unwrap(), ".new");
+        assert_eq!(run.names(), ["step-1"]);
+    }
+
+    #[test]
+    fn an_empty_directory_gives_way_to_a_checkpoint() {
+        let run = Run::new(false);
+        fs::create_dir(run.dir.path().join("step-1")).unwrap();
+        run.publish(APPEAR).unwrap();
+        assert_eq!(run.at("step-1").unwrap(), ".new");
+    }
+
+    #[test]
+    fn a_checkpoint_does_not_give_way_to_one_that_appears() {
+        let run = Run::new(true);
+        let error = run.publish(APPEAR).unwrap_err();
+        assert_eq!(error.source.kind(), io::ErrorKind::AlreadyExists);
+        assert!(error.unchanged);
+        assert_eq!(run.at("step-1").unwrap(), "step-1");
+        assert_eq!(run.at(".new").unwrap(), ".new");
+    }
+
+    #[test]
+    fn the_replaced_one_ends_under_the_staged_name() {
+        for supported in [true, false] {
+            let mut run = Run::new(true);
+            run.disk.exchange_supported = supported;
+            run.publish(REPLACE).unwrap();
+            assert_eq!(run.at("step-1").unwrap(), ".new");
+            assert_eq!(run.at(".new").unwrap(), "step-1");
+            assert_eq!(run.names(), [".new", "step-1"]);
+        }
+    }
+
+    #[test]
+    fn replacing_is_one_swap_between_two_syncs() {
+        let run = Run::new(true);
+        run.publish(REPLACE).unwrap();
+        let order = ["sync .new", "exchange .new step-1", "sync ."];
+        assert_eq!(run.disk.calls(), order);
+    }
+
+    #[test]
+    fn every_step_of_a_slow_replacement_is_durable_before_the_next() {
+        let mut run = Run::new(true);
+        run.disk.exchange_supported = false;
+        run.publish(REPLACE).unwrap();
+        let calls = run.disk.calls();
+        let calls: Vec<&str> = calls.iter().filter_map(|c| c.split(' ').next()).collect();
+        let order = [
+            "sync", "exchange", "rename", "sync", "rename", "sync", "rename", "sync",
+        ];
+        assert_eq!(calls, order);
+    }
+
+    #[test]
+    fn the_parent_is_synced_after_it_vanished() {
+        let run = Run::new(true);
+        run.publish(VANISH).unwrap();
+        assert_eq!(run.disk.calls(), ["rename step-1 .gone", "sync ."]);
+        assert_eq!(run.at(".gone").unwrap(), "step-1");
+    }
+
+    /// Publishes with the Nth call failing, for every N; whatever failed, readers see what they saw before.
+    fn fail_each_call(change: Change<'_>, with_step: bool, exchange_supported: bool) {
+        for nth in 0.. {
+            let mut run = Run::new(with_step);
+            run.disk.exchange_supported = exchange_supported;
+            run.disk.fail_call(nth);
+            let before = run.at("step-1");
+            let Err(error) = run.publish(change) else {
+                assert!(nth > 1, "no failing call is overlooked");
+                assert_ne!(run.at("step-1"), before);
+                // Syncs of the last, optional rename of a slow replacement may fail unnoticed.
+                if run.disk.calls().len() as u64 <= nth {
+                    break;
+                }
+                continue;
+            };
+            assert!(error.unchanged, "only one call fails, so going back works");
+            assert!(error.source.to_string().contains("injected"));
+            assert_eq!(run.at("step-1"), before);
+            assert!(!matches!(change, Change::Vanish { .. }) || run.at(".gone").is_none());
+            assert_eq!(run.at(".new").unwrap(), ".new");
+        }
+    }
+
+    #[test]
+    fn a_failed_change_leaves_everything_as_it_was() {
+        fail_each_call(APPEAR, false, true);
+        fail_each_call(REPLACE, true, true);
+        fail_each_call(REPLACE, true, false);
+        fail_each_call(VANISH, true, true);
+    }
+
+    #[test]
+    fn when_going_back_fails_too_nothing_may_be_removed() {
+        let run = Run::new(true);
+        run.disk.fail_from(2); // sync, exchange, then nothing works
+        assert!(!run.publish(REPLACE).unwrap_err().unchanged);
+        let run = Run::new(false);
+        run.disk.fail_from(2);
+        assert!(!run.publish(APPEAR).unwrap_err().unchanged);
+    }
+}

@@ -1,0 +1,255 @@
+use std::io;
+use std::path::Path;
+
+use super::publish::{Change, publish};
+use super::staging::{Hidden, Purpose, remove_tree};
+use crate::storage::{EntryKind, Storage};
+
+/// The name of the directory of a checkpoint.
+pub(crate) fn step_name(step: u64) -> String {
+    format!("step-{step}")
+}
+
+/// The step that a name stands for; `None` for every name that [`step_name`] does not give.
+pub(crate) fn parse_step(name: &str) -> Option<u64> {
+    let step = name.strip_prefix("step-")?.parse().ok()?;
+    (step_name(step) == name).then_some(step)
+}
+
+/// The steps that have a directory, in ascending order. Whether it holds a checkpoint is for its manifest to say.
+///
+/// # Errors
+///
+/// Whatever the disk reports; `NotFound` if there is no run directory.
+pub(crate) fn steps(storage: &dyn Storage, run_dir: &Path) -> io::Result<Vec<u64>> {
+    let mut steps = Vec::new();
+    for name in directories(storage, run_dir)? {
+        steps.extend(parse_step(&name));
+    }
+    steps.sort_unstable();
+    Ok(steps)
+}
+
+/// Puts right what earlier writers left in the run directory, and makes durable what they did.
+///
+/// The caller holds the lock: every hidden directory of a step belongs to a writer that is gone. Everything
+/// else in the directory is somebody's own, and stays.
+///
+/// # Errors
+///
+/// If what is there can't be made durable, or a checkpoint can't be put back. A leftover that can't be
+/// removed is no reason to stop a run: it's logged, and tried again the next time.
+pub(crate) fn sweep(storage: &dyn Storage, run_dir: &Path) -> io::Result<()> {
+    // A writer killed between a rename and its sync leaves names that only memory knows. Nothing may be
+    // removed on the strength of those.
+    storage.sync_dir(run_dir)?;
+    for hidden in leftovers(storage, run_dir)? {
+        if hidden.purpose == Purpose::Replaced && put_back(storage, run_dir, &hidden)? {
+            continue;
+        }
+        let path = run_dir.join(hidden.to_string());
+        if let Err(error) = remove_tree(storage, &path) {
+            log::warn!("a leftover stays: {error}");
+        }
+    }
+    Ok(())
+}
+
+/// Hidden directories of steps; among several replaced ones, the latest first.
+fn leftovers(storage: &dyn Storage, run_dir: &Path) -> io::Result<Vec<Hidden>> {
+    let names = directories(storage, run_dir)?;
+    let parsed = names.iter().filter_map(|name| Hidden::parse(name));
+    let mut ours: Vec<Hidden> = parsed
+        .filter(|hidden| parse_step(&hidden.target).is_some())
+        .collect();
+    // What is to be put back comes before anything is removed.
+    ours.sort_by_key(|hidden| (hidden.purpose != Purpose::Replaced, u64::MAX - hidden.nonce));
+    Ok(ours)
+}
+
+/// Undoes a replacement that was interrupted halfway. False if it got through, and the old one can go.
+fn put_back(storage: &dyn Storage, run_dir: &Path, hidden: &Hidden) -> io::Result<bool> {
+    let change = Change::Appear {
+        staged: &hidden.to_string(),
+        name: &hidden.target,
+    };
+    match publish(storage, run_dir, change) {
+        Ok(()) => Ok(true),
+        Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn directories(storage: &dyn Storage, run_dir: &Path) -> io::Result<Vec<String>> {
+    let entries = storage.list(run_dir)?.into_iter();
+    let directories = entries.filter(|entry| entry.kind == EntryKind::Dir);
+    // A name that is not UTF-8 is none of ours.
+    Ok(directories
+        .filter_map(|entry| entry.name.into_string().ok())
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recording::Recording;
+    use super::super::stage;
+    use super::*;
+    use crate::storage::Local;
+    use proptest::prelude::*;
+    use std::fs;
+
+    fn checkpoint(dir: &Path, name: &str, content: &str) {
+        fs::create_dir(dir.join(name)).unwrap();
+        fs::write(dir.join(name).join("content"), content).unwrap();
+    }
+
+    fn content(dir: &Path, name: &str) -> Option<String> {
+        fs::read_to_string(dir.join(name).join("content")).ok()
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = Local::new().list(dir).unwrap().into_iter();
+        entries.map(|e| e.name.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn only_the_plain_decimal_form_is_a_step() {
+        assert_eq!(parse_step("step-0"), Some(0));
+        assert_eq!(parse_step("step-18446744073709551615"), Some(u64::MAX));
+        for name in [
+            "step-",
+            "step-01",
+            "step-+1",
+            "step--1",
+            "step-1.0",
+            "step-1 ",
+            "Step-1",
+            "step_1",
+            "step-18446744073709551616",
+            ".step-1",
+            "step-1-old",
+            "step-\u{661}",
+        ] {
+            assert_eq!(parse_step(name), None, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_step_is_read_back_from_its_name(step: u64) {
+            prop_assert_eq!(parse_step(&step_name(step)), Some(step));
+        }
+    }
+
+    #[test]
+    fn steps_are_listed_by_number_and_only_directories() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["step-100", "step-20", "step-3", "step-04", "other"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        fs::write(dir.path().join("step-7"), "a file").unwrap();
+        assert_eq!(steps(&Local::new(), dir.path()).unwrap(), [3, 20, 100]);
+    }
+
+    #[test]
+    fn no_run_directory_is_not_an_empty_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = steps(&Local::new(), &dir.path().join("none")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn leftovers_go_and_everything_else_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let staged = stage(&Local::new(), dir.path(), "step-1").unwrap();
+        fs::write(dir.path().join(staged).join("half"), "x").unwrap();
+        checkpoint(dir.path(), ".del-step-2-99-00000000000000ff", "deleted");
+        let theirs = [
+            ".lock",
+            ".tmp-final-99-00000000000000ff",
+            ".tmp-mine",
+            ".tmp-step-3-99-00000000000000fe",
+            "notes",
+            "step-1",
+        ];
+        fs::write(dir.path().join(".lock"), "").unwrap();
+        fs::write(dir.path().join(theirs[3]), "a file, not a directory").unwrap();
+        for name in [theirs[1], theirs[2], theirs[4], theirs[5]] {
+            checkpoint(dir.path(), name, name);
+        }
+        sweep(&Local::new(), dir.path()).unwrap();
+        assert_eq!(names(dir.path()), theirs);
+    }
+
+    #[test]
+    fn names_are_durable_before_anything_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        checkpoint(dir.path(), ".tmp-step-1-99-00000000000000ff", "x");
+        let disk = Recording::new(dir.path());
+        sweep(&disk, dir.path()).unwrap();
+        assert_eq!(disk.calls()[0], "sync .");
+        assert_eq!(disk.calls().len(), 3);
+        checkpoint(dir.path(), ".tmp-step-1-99-00000000000000ff", "x");
+        disk.fail_from(3);
+        sweep(&disk, dir.path()).unwrap_err();
+        assert_eq!(disk.calls().len(), 4, "nothing was removed");
+    }
+
+    #[test]
+    fn a_replacement_interrupted_in_the_middle_is_undone() {
+        let dir = tempfile::tempdir().unwrap();
+        checkpoint(dir.path(), ".old-step-1-99-00000000000000fe", "older");
+        checkpoint(dir.path(), ".old-step-1-99-00000000000000ff", "old");
+        checkpoint(dir.path(), ".tmp-step-1-99-00000000000000fd", "new");
+        sweep(&Local::new(), dir.path()).unwrap();
+        assert_eq!(names(dir.path()), ["step-1"]);
+        assert_eq!(content(dir.path(), "step-1").unwrap(), "old");
+    }
+
+    #[test]
+    fn a_replacement_that_got_through_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        checkpoint(dir.path(), ".old-step-1-99-00000000000000ff", "old");
+        checkpoint(dir.path(), "step-1", "new");
+        sweep(&Local::new(), dir.path()).unwrap();
+        assert_eq!(names(dir.path()), ["step-1"]);
+        assert_eq!(content(dir.path(), "step-1").unwrap(), "new");
+    }
+
+    #[test]
+    fn a_leftover_that_stays_does_not_stop_a_run() {
+        let dir = tempfile::tempdir().unwrap();
+        checkpoint(dir.path(), ".tmp-step-1-99-00000000000000ff", "x");
+        let disk = Recording::new(dir.path());
+        disk.fail_from(1);
+        sweep(&disk, dir.path()).unwrap();
+    }
+
+    /// Stops a replacement after each of its calls, as a kill would; the sweep finds one of the two whole.
+    #[test]
+    fn a_crash_anywhere_in_a_replacement_keeps_one_checkpoint_whole() {
+        for exchange_supported in [true, false] {
+            for stop in 0..9 {
+                let dir = tempfile::tempdir().unwrap();
+                checkpoint(dir.path(), "step-1", "old");
+                let staged = stage(&Local::new(), dir.path(), "step-1").unwrap();
+                fs::write(dir.path().join(&staged).join("content"), "new").unwrap();
+                let mut disk = Recording::new(dir.path());
+                disk.exchange_supported = exchange_supported;
+                disk.fail_from(stop);
+                let change = Change::Replace {
+                    staged: &staged,
+                    name: "step-1",
+                };
+                let done = publish(&disk, dir.path(), change).is_ok();
+                sweep(&Local::new(), dir.path()).unwrap();
+                assert_eq!(names(dir.path()), ["step-1"]);
+                let found = content(dir.path(), "step-1").unwrap();
+                assert!(
+                    found == "new" || (found == "old" && !done),
+                    "{stop}: {found}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! From a state back to Python objects.
+
+use std::collections::HashMap;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString, PyTuple};
+
+use super::arrays::{self, Shown, numpy::Numpy, torch::Torch};
+use super::flatten::FACTORIES;
+use super::known::Std;
+use super::tensor::Memory;
+use crate::snapshot::{Layout, ReadError, Target, load_into};
+use crate::state::{DType, Node, State, Tensor, TensorRef};
+
+/// Tensors below this many bytes share memory with others, since each piece of memory has its cost.
+const SMALL: u64 = 64 << 10;
+/// Size that shared pieces of memory grow to, in bytes.
+const POOL: u64 = 256 << 10;
+/// Tensors start at multiples of this many bytes.
+const ALIGNMENT: u64 = 64;
+
+/// Where the bytes of a tensor were put: which piece of memory, and how far into it.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) memory: usize,
+    pub(super) start: u64,
+}
+
+/// A state whose tensors lie in memory that Python can own.
+pub(super) struct Loaded {
+    pub(super) root: Node,
+    pub(super) tensors: Vec<Tensor>,
+    pub(super) memories: Vec<Memory>,
+    /// For each tensor, where it is; `None` if no leaf asks for it.
+    pub(super) places: Vec<Option<Place>>,
+}
+
+/// Reads the tensors that the tree refers to into fresh memory, and compares their checksums.
+///
+/// # Errors
+///
+/// [`ReadError`] for the first one that is damaged or cannot be read.
+pub(super) fn load(state: State, framework: Option<&str>) -> Result<Loaded, ReadError> {
+    let State { root, tensors } = state;
+    let mut wanted = vec![false; tensors.len()];
+    let mut swapped = vec![false; tensors.len()];
+    root.for_each_tensor(&mut |leaf| {
+        wanted[leaf.index] = true;
+        swapped[leaf.index] |= framework.is_none_or(|want| want == "numpy") && is_swapped(leaf, &tensors[leaf.index]);
+    });
+    let (places, lengths) = lay_out(&tensors, &wanted);
+    let no_memory = |source| ReadError::Io { tensor: "(all)".into(), source };
+    let mut memories =
+        lengths.iter().map(|&len| Memory::zeroed(len as usize)).collect::<Result<Vec<_>, _>>().map_err(no_memory)?;
+    let mut rest: Vec<(&mut [u8], u64)> = memories.iter_mut().map(|memory| (memory.bytes_mut(), 0)).collect();
+    let mut targets = Vec::new();
+    for (tensor, place) in tensors.iter().zip(&places) {
+        let Some(place) = place else { continue };
+        // Tensors were laid out in this order, so what is left of the memory starts before or at the place.
+        let (slice, at) = &mut rest[place.memory];
+        let (_, tail) = std::mem::take(slice).split_at_mut((place.start - *at) as usize);
+        let (into, tail) = tail.split_at_mut(tensor.nbytes() as usize);
+        (*slice, *at) = (tail, place.start + tensor.nbytes());
+        targets.push(Target { tensor, into });
+    }
+    load_into(targets)?;
+    for (index, place) in places.iter().enumerate() {
+        if let (Some(place), true) = (place, swapped[index]) {
+            let end = (place.start + tensors[index].nbytes()) as usize;
+            let bytes = &mut memories[place.memory].bytes_mut()[place.start as usize..end];
+            bytes.chunks_exact_mut(tensors[index].dtype.swap_width()).for_each(<[u8]>::reverse);
+        }
+    }
+    Ok(Loaded { root, tensors, memories, places })
+}
+
+/// Whether the leaf wants its bytes in the other order than the stored one.
+fn is_swapped(leaf: &TensorRef, tensor: &Tensor) -> bool {
+    let big = arrays::framework(&leaf.kind) == "numpy" && arrays::logical(&leaf.kind).is_some_and(|l| l.starts_with('>'));
+    big && tensor.dtype != DType::U8 && tensor.dtype.itemsize() > 1
+}
+
+fn lay_out(tensors: &[Tensor], wanted: &[bool]) -> (Vec<Option<Place>>, Vec<u64>) {
+    let mut lengths: Vec<u64> = Vec::new();
+    let mut pool: Option<usize> = None;
+    let places = tensors.iter().zip(wanted).map(|(tensor, &wanted)| {
+        let nbytes = tensor.nbytes();
+        if !wanted {
+            return None;
+        }
+        if nbytes >= SMALL {
+            lengths.push(nbytes);
+            return Some(Place { memory: lengths.len() - 1, start: 0 });
+        }
+        let open = pool.filter(|&memory| lengths[memory] + nbytes <= POOL);
+        let memory = open.unwrap_or_else(|| {
+            lengths.push(0);
+            lengths.len() - 1
+        });
+        pool = Some(memory);
+        let start = lengths[memory].next_multiple_of(ALIGNMENT);
+        lengths[memory] = start + nbytes;
+        Some(Place { memory, start })
+    });
+    (places.collect(), lengths)
+}
+
+/// Makes Python objects of nodes.
+pub(super) struct Builder<'py, 'a> {
+    py: Python<'py>,
+    tensors: &'a [Tensor],
+    memories: Vec<Bound<'py, Memory>>,
+    places: &'a [Option<Place>],
+    framework: Option<&'a str>,
+    /// Arrays already made, so that what was one object is one again.
+    made: HashMap<(usize, String, String), Bound<'py, PyAny>>,
+}
+
+impl<'py, 'a> Builder<'py, 'a> {
+    pub(super) fn new(
+        py: Python<'py>,
+        tensors: &'a [Tensor],
+        places: &'a [Option<Place>],
+        memories: Vec<Memory>,
+        framework: Option<&'a str>,
+    ) -> PyResult<Self> {
+        let memories = memories.into_iter().map(|memory| Bound::new(py, memory)).collect::<PyResult<_>>()?;
+        Ok(Builder { py, tensors, memories, places, framework, made: HashMap::new() })
+    }
+
+    /// The object that `node` stands for; types that were defined by the user come back as generic ones.
+    pub(super) fn build(&mut self, node: &Node) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.py;
+        Ok(match node {
+            Node::None => py.None().into_bound(py),
+            Node::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
+            Node::Int(value) => value.into_pyobject(py)?.into_any(),
+            Node::BigInt(hex) => py.get_type::<PyInt>().call1((hex, 16))?,
+            Node::Float(value) => PyFloat::new(py, *value).into_any(),
+            Node::Complex(re, im) => PyComplex::from_doubles(py, *re, *im).into_any(),
+            Node::Str(text) => PyString::new(py, text).into_any(),
+            Node::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+            Node::Tensor(leaf) => self.array(leaf)?,
+            Node::List(items) => PyList::new(py, self.all(items)?)?.into_any(),
+            Node::Tuple(items) => PyTuple::new(py, self.all(items)?)?.into_any(),
+            Node::Set(items) => PySet::new(py, self.all(items)?)?.into_any(),
+            Node::Dict(entries) => self.dict(entries)?.into_any(),
+            Node::Tagged { tag, value } => self.tagged(tag, value)?,
+        })
+    }
+
+    fn all(&mut self, items: &[Node]) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        items.iter().map(|item| self.build(item)).collect()
+    }
+
+    fn dict(&mut self, entries: &[(Node, Node)]) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(self.py);
+        for (key, value) in entries {
+            dict.set_item(self.build(key)?, self.build(value)?)?;
+        }
+        Ok(dict)
+    }
+
+    /// The array that a leaf stands for.
+    pub(super) fn array(&mut self, leaf: &TensorRef) -> PyResult<Bound<'py, PyAny>> {
+        let key = (leaf.index, leaf.kind.to_string(), format!("{:?}", leaf.view));
+        if let Some(array) = self.made.get(&key) {
+            return Ok(array.clone());
+        }
+        let missing = || PyValueError::new_err("a tensor of the checkpoint was not loaded");
+        let tensor = self.tensors.get(leaf.index).ok_or_else(missing)?;
+        let place = self.places.get(leaf.index).copied().flatten().ok_or_else(missing)?;
+        let array = arrays::make(&self.memories[place.memory], &Shown::of(leaf, tensor, place.start), self.framework)?;
+        self.made.insert(key, array.clone());
+        Ok(array)
+    }
+
+    fn tagged(&mut self, tag: &str, value: &Node) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.py;
+        let std = Std::get(py)?;
+        let (name, argument) = tag.split_once(':').unwrap_or((tag, ""));
+        match (name, value) {
+            ("frozenset", Node::Set(items)) => Ok(PyFrozenSet::new(py, self.all(items)?)?.into_any()),
+            ("str.surrogatepass", Node::Bytes(bytes)) => {
+                PyBytes::new(py, bytes).call_method1("decode", ("utf-8", "surrogatepass"))
+            }
+            ("collections.OrderedDict", Node::Dict(entries)) => std.ordered_dict.bind(py).call1((self.dict(entries)?,)),
+            ("collections.Counter", Node::Dict(entries)) => std.counter.bind(py).call1((self.dict(entries)?,)),
+            ("collections.defaultdict", Node::Dict(entries)) => {
+                let factory = match FACTORIES.iter().find(|known| **known == argument) {
+                    Some(name) => py.import("builtins")?.getattr(*name)?,
+                    None => py.None().into_bound(py),
+                };
+                std.default_dict.bind(py).call1((factory, self.dict(entries)?))
+            }
+            ("collections.deque", Node::List(items)) => {
+                let maxlen: Option<usize> = argument.parse().ok();
+                std.deque.bind(py).call1((self.all(items)?, maxlen))
+            }
+            ("namedtuple", Node::Dict(entries)) => self.namedtuple(argument, entries),
+            ("dataclass" | "types.SimpleNamespace", Node::Dict(entries)) => {
+                let fields = self.dict(entries)?;
+                std.simple_namespace.bind(py).call((), Some(&fields))
+            }
+            ("object", state) => self.build(state),
+            ("numpy.scalar", Node::Bytes(bytes)) => {
+                let numpy = Numpy::import(py)?;
+                let dtype = numpy.read_dtype(py, argument)?;
+                if bytes.is_empty() {
+                    // Text and bytes of no length: NumPy reads no elements of size zero.
+                    return py.import("numpy")?.call_method1("zeros", ((), dtype))?.get_item(());
+                }
+                let array = py.import("numpy")?.call_method1("frombuffer", (PyBytes::new(py, bytes), dtype))?;
+                array.get_item(0)
+            }
+            ("numpy.dtype", Node::Str(text)) => Numpy::import(py)?.read_dtype(py, text),
+            ("torch.Parameter", value) => {
+                let tensor = self.build(value)?;
+                self.as_parameter(tensor, argument != "frozen")
+            }
+            ("torch.requires_grad", value) => {
+                let tensor = self.build(value)?;
+                match self.framework {
+                    None | Some("torch") => tensor.call_method0("requires_grad_"),
+                    _ => Ok(tensor),
+                }
+            }
+            ("torch.Size", Node::Tuple(items)) => {
+                let extents = PyTuple::new(py, self.all(items)?)?;
+                Torch::import(py)?.size.bind(py).call1((extents,))
+            }
+            ("torch.dtype", Node::Str(name)) => Torch::import(py)?.named_dtype(py, name),
+            ("torch.device", Node::Str(name)) => Torch::import(py)?.device.bind(py).call1((name,)),
+            ("jax.key", value) => {
+                let data = self.build(value)?;
+                match self.framework {
+                    None | Some("jax") => {
+                        let keywords = PyDict::new(py);
+                        keywords.set_item("impl", argument)?;
+                        py.import("jax.random")?.call_method("wrap_key_data", (data,), Some(&keywords))
+                    }
+                    _ => Ok(data),
+                }
+            }
+            _ => Err(PyValueError::new_err(format!(
+                "the checkpoint holds a {tag:?}, which this pitstop does not know; a newer one may"
+            ))),
+        }
+    }
+
+    fn as_parameter(&self, tensor: Bound<'py, PyAny>, requires_grad: bool) -> PyResult<Bound<'py, PyAny>> {
+        match self.framework {
+            None | Some("torch") => Torch::import(self.py)?.make_parameter(&tensor, requires_grad),
+            _ => Ok(tensor),
+        }
+    }
+
+    /// A named tuple of a class made here; equal to the original, as tuples are.
+    fn namedtuple(&mut self, name: &str, entries: &[(Node, Node)]) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.py;
+        let fields: Vec<&str> = entries.iter().filter_map(|(key, _)| key.as_str()).collect();
+        let values = entries.iter().map(|(_, value)| self.build(value)).collect::<PyResult<Vec<_>>>()?;
+        let values = PyTuple::new(py, values)?;
+        // The names come from a file: `namedtuple` itself refuses all that are no plain identifiers.
+        let keywords = PyDict::new(py);
+        keywords.set_item("rename", true)?;
+        let class = py.import("collections")?.call_method("namedtuple", (name, fields), Some(&keywords))?;
+        class.call1(values)
+    }
+}
+
+/// Copies the stored form of a view's elements out of the whole tensor's stored form.
+pub(super) fn gather_view(shown: &Shown<'_>, whole: &[u8], into: &mut [u8]) {
+    Layout::new(shown.dtype, shown.shape, shown.strides, shown.offset as usize, false).gather(whole, 0..into.len(), into);
+}

@@ -1,0 +1,80 @@
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::super::{NewFile, PathError, StoredFile};
+use super::system;
+
+/// A file being written.
+pub(super) struct Written {
+    file: File,
+    path: PathBuf,
+    fsync: bool,
+}
+
+impl Written {
+    pub(super) fn create(path: &Path, size: u64, fsync: bool) -> io::Result<Written> {
+        let wrap = |e| PathError::wrap("create", path, e);
+        let file = system::create_new(path).map_err(wrap)?;
+        if let Err(error) = system::preallocate(&file, size) {
+            // A full disk must not be left fuller, and the name is free for another try.
+            let _ = fs::remove_file(path);
+            return Err(PathError::wrap("reserve room for", path, error));
+        }
+        Ok(Written {
+            file,
+            path: path.to_owned(),
+            fsync,
+        })
+    }
+}
+
+impl NewFile for Written {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        system::write_all_at(&self.file, offset, bytes)
+            .map_err(|e| PathError::wrap("write", &self.path, e))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if !self.fsync {
+            return Ok(());
+        }
+        system::sync_data(&self.file).map_err(|e| PathError::wrap("sync", &self.path, e))
+    }
+}
+
+/// A file open for reading.
+pub(super) struct Read {
+    file: File,
+    path: PathBuf,
+    len: u64,
+}
+
+impl Read {
+    pub(super) fn open(path: &Path) -> io::Result<Read> {
+        let opened = system::open_no_follow(path).and_then(|file| {
+            let metadata = file.metadata()?;
+            if metadata.is_file() {
+                return Ok((file, metadata.len()));
+            }
+            Err(system::not_a_file(metadata.is_dir()))
+        });
+        let (file, len) = opened.map_err(|e| PathError::wrap("open", path, e))?;
+        Ok(Read {
+            file,
+            path: path.to_owned(),
+            len,
+        })
+    }
+}
+
+impl StoredFile for Read {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        system::read_exact_at(&self.file, offset, into)
+            .map_err(|e| PathError::wrap("read", &self.path, e))
+    }
+}

@@ -1,0 +1,220 @@
+//! The one seam to the disk: a few primitive operations, and the real file system behind them.
+//!
+//! Everything that pitstop does to a disk is a call of [`Storage`], [`NewFile`] or [`StoredFile`]. Each call
+//! is one step that can fail or be the last one before a power cut, so that a simulated disk behind the
+//! same trait can try them all.
+
+mod error;
+mod gather;
+mod local;
+mod lock;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use error::{PathError, errno_of};
+pub use gather::write_all;
+pub use local::Local;
+pub use lock::{Lock, LockError};
+
+/// A file system. All calls block, and may come from several threads at once.
+///
+/// Unless a method says otherwise, what it did survives a crash of the process but not a power cut:
+/// bytes are durable after [`NewFile::sync`], names after [`Storage::sync_dir`] of their directory.
+///
+/// # Errors
+///
+/// Each [`io::Error`] carries a [`PathError`]: operation, path, and the number of the system.
+pub trait Storage: Send + Sync + fmt::Debug {
+    /// Creates an empty directory; `AlreadyExists` if there is anything at `path`.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Creates a directory and its missing parents, each one durable on return. One that exists is fine.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports, with the path of the directory that could not be made.
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        let created = self.create_dir(path).or_else(|error| {
+            if error.kind() != io::ErrorKind::NotFound || path.parent().is_none() {
+                return Err(error);
+            }
+            match parent_of(path) {
+                parent if parent == Path::new(".") => Err(error),
+                parent => self
+                    .create_dir_all(parent)
+                    .and_then(|()| self.create_dir(path)),
+            }
+        });
+        let Err(error) = created else {
+            return self.sync_dir(parent_of(path));
+        };
+        match self.list(path) {
+            Ok(_) => sync_found(self, path),
+            // "Not a directory" says more than "exists".
+            Err(listing) if error.kind() == io::ErrorKind::AlreadyExists => Err(listing),
+            Err(_) => Err(error),
+        }
+    }
+
+    /// What lies in a directory, in the order of the names. `dir` itself may be a symbolic link to one.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports.
+    fn list(&self, dir: &Path) -> io::Result<Vec<Entry>>;
+
+    /// What lies at `path`, without following a symbolic link there; `None` if nothing does.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports, other than that there is nothing.
+    fn kind(&self, path: &Path) -> io::Result<Option<EntryKind>>;
+
+    /// Creates a file of `size` bytes, all of them zero, and reserves their room on disk where the file
+    /// system can. `AlreadyExists` if there is anything at `path`. On error no file is left.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports; a full disk shows here, not halfway through the writes.
+    fn create(&self, path: &Path, size: u64) -> io::Result<Box<dyn NewFile>>;
+
+    /// Opens a regular file for reading; it stays readable after it is renamed or removed.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports; also if `path` is a symbolic link or anything else but a regular file.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn StoredFile>>;
+
+    /// Gives the file `from` a second name. `AlreadyExists` if there is anything at `to`.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports.
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Renames, atomically. Replaces nothing but an empty directory by a directory; `AlreadyExists` if
+    /// there is anything else at `to`.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Swaps what two names stand for, atomically. Both must exist.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where the file system can't, with nothing changed; else whatever the system reports.
+    fn exchange(&self, one: &Path, other: &Path) -> io::Result<()>;
+
+    /// Makes the names in a directory durable: what was created, renamed and removed in it.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports. Then nothing is known of what is durable, and asking again tells nothing.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Removes a name of a file, or a symbolic link itself.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Takes the lock whose file is `path`, without waiting. The file is made if need be, holds the number
+    /// of the process, and is never removed.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Held`] if anyone holds it, this process included; else whatever the system reports.
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>, LockError>;
+}
+
+/// A file being written, from any number of threads.
+pub trait NewFile: Send + Sync {
+    /// Writes all of `bytes` from `offset` (bytes) on. Any order, each byte once, within the size given
+    /// at creation.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports; then any part may have been written.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes what was written durable. The name of the file is made so by [`Storage::sync_dir`].
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports. Then the file is lost: asking again would answer for other bytes.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A file open for reading, from any number of threads.
+pub trait StoredFile: Send + Sync {
+    /// Its length in bytes when it was opened.
+    fn len(&self) -> u64;
+
+    /// It held no bytes when it was opened.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `into` from `offset` (bytes) on.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports; `UnexpectedEof` if there are not as many bytes.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+}
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The name, without the directory.
+    pub name: OsString,
+    /// What it stands for.
+    pub kind: EntryKind,
+}
+
+/// What a name stands for. Symbolic links are not followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EntryKind {
+    /// A directory.
+    Dir,
+    /// A regular file.
+    File,
+    /// A symbolic link, a pipe, a device.
+    Other,
+}
+
+/// The directory that holds `path`, in a form that can be opened.
+pub(crate) fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        None => path,
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+    }
+}
+
+/// Syncs the name of a directory that was there before: whoever made it may have died before doing so.
+fn sync_found<S: Storage + ?Sized>(storage: &S, path: &Path) -> io::Result<()> {
+    match storage.sync_dir(parent_of(path)) {
+        // A parent such as `/scratch` is often closed to its users. The directory was not made just now.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        result => result,
+    }
+}
