@@ -129,6 +129,10 @@ impl<'py, 'a> Builder<'py, 'a> {
         Ok(Builder { py, tensors, memories, places, framework, made: HashMap::new() })
     }
 
+    pub(super) fn py(&self) -> Python<'py> {
+        self.py
+    }
+
     /// The object that `node` stands for; types that were defined by the user come back as generic ones.
     pub(super) fn build(&mut self, node: &Node) -> PyResult<Bound<'py, PyAny>> {
         let py = self.py;

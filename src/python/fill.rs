@@ -56,6 +56,8 @@ enum Names {
 
 struct Planner<'py, 'a> {
     tensors: &'a [Tensor],
+    /// Makes dictionary keys, which hold no tensors.
+    keys: Builder<'py, 'a>,
     /// Only a part of the checkpoint is to be restored; what has no counterpart stays.
     partial: bool,
     writes: Vec<Write<'py>>,
@@ -77,8 +79,14 @@ pub(super) fn fill<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = target.py();
     let State { root, tensors } = state;
-    let mut planner =
-        Planner { tensors: &tensors, partial, writes: Vec::new(), fresh: Vec::new(), mismatch: Mismatch::default() };
+    let mut planner = Planner {
+        tensors: &tensors,
+        keys: Builder::new(py, &tensors, &[], Vec::new(), None)?,
+        partial,
+        writes: Vec::new(),
+        fresh: Vec::new(),
+        mismatch: Mismatch::default(),
+    };
     let plan = planner.plan(target, &root, "", Names::Exact)?;
     let Planner { writes, fresh, mismatch, .. } = planner;
     if !mismatch.is_empty() {
@@ -186,15 +194,15 @@ impl<'py> Planner<'py, '_> {
             Node::Tagged { tag, value } if tag.starts_with("object:") => value,
             other => other,
         };
-        if !matches!(saved, Node::Tagged { tag, .. } if tag.starts_with("object:")) && !matches!(peeled(saved), Node::Dict(_)) {
+        let from_object = matches!(saved, Node::Tagged { tag, .. } if tag.starts_with("object:"));
+        if !from_object && !matches!(peeled(saved), Node::Dict(_)) {
             return Ok(self.mismatch(target, saved, name, Names::Exact, &type_name(target)));
         }
         let module = Torch::get(target.py())?.map_or(Ok(false), |torch| torch.is_module(target))?;
         let names = if module { Names::Exact } else { Names::Saved };
         let state = target.call_method0(pyo3::intern!(target.py(), "state_dict"))?;
-        let fill = match is_fillable(&state)? || self.partial {
-            true => self.plan(&state, inner, name, names)?,
-            false if module && !same_keys(&state, inner)? => self.plan_container(&state, inner, name, names)?,
+        let fill = match state.is_instance_of::<PyDict>() && (module || self.partial || is_fillable(&state)?) {
+            true => self.plan_container(&state, inner, name, names)?,
             false => self.fresh(inner),
         };
         Ok(Fill::Object(target.clone(), Box::new(fill)))
@@ -270,17 +278,302 @@ impl<'py> Planner<'py, '_> {
             let name = join(name, &key.name());
             if names == Names::Exact && !self.partial {
                 saved_names(value, &name, &mut self.mismatch.unexpected);
-            } else if let Some(py) = planned.first().map(|(key, _): &(Bound<'py, PyAny>, _)| key.py()) {
-                let key = self.build_key(py, key)?;
-                planned.push((key, self.fresh(value)));
             } else {
-                Python::attach(|_| ());
-                let key = Python::attach(|py| self.build_key(py, key).map(Bound::unbind))?;
-                // SAFETY-free: the caller is attached, so this is the same interpreter.
-                let py = unsafe_free_py();
-                planned.push((key.into_bound(py), self.fresh(value)));
+                planned.push((self.keys.build(key)?, self.fresh(value)));
             }
         }
         Ok(planned)
     }
+}
+
+/// A value in its wrapping: what a tagged container or tensor is made of.
+fn peeled(node: &Node) -> &Node {
+    match node {
+        Node::Tagged { tag, value } if !tag.starts_with("numpy.") && !tag.starts_with("jax.key") => peeled(value),
+        other => other,
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// Values that hold nothing else, told by their type alone.
+fn is_plain(object: &Bound<'_, PyAny>) -> bool {
+    object.is_none()
+        || object.is_exact_instance_of::<PyFloat>()
+        || object.is_exact_instance_of::<PyInt>()
+        || object.is_exact_instance_of::<PyBool>()
+        || object.is_exact_instance_of::<PyString>()
+        || object.is_exact_instance_of::<PyBytes>()
+}
+
+/// Whether it is, or holds, an array or an object that takes a state.
+fn is_fillable(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if is_plain(object) {
+        return Ok(false);
+    }
+    if let Ok(dict) = object.cast::<PyDict>() {
+        return any_fillable(dict.values().iter());
+    }
+    if let Some(items) = items_of(object)? {
+        return any_fillable(items.into_iter());
+    }
+    if matches!(arrays::describe(object), Ok(Some(_))) || has_state(object)? {
+        return Ok(true);
+    }
+    match fields_of(object)? {
+        Some(fields) => any_fillable(fields.into_iter().map(|(_, value)| value)),
+        None => Ok(false),
+    }
+}
+
+fn any_fillable<'py>(items: impl Iterator<Item = Bound<'py, PyAny>>) -> PyResult<bool> {
+    for item in items {
+        if is_fillable(&item)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Items of a list, a tuple, or a deque.
+fn items_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+    if let Ok(list) = object.cast::<PyList>() {
+        return Ok(Some(list.iter().collect()));
+    }
+    if let Ok(tuple) = object.cast::<PyTuple>() {
+        return Ok(Some(tuple.iter().collect()));
+    }
+    if object.is_instance(Std::get(object.py())?.deque.bind(object.py()))? {
+        return object.try_iter()?.collect::<PyResult<Vec<_>>>().map(Some);
+    }
+    Ok(None)
+}
+
+type Fields<'py> = Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>;
+
+/// Names and values of a named tuple, a dataclass, or a simple namespace.
+fn fields_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Fields<'py>>> {
+    let py = object.py();
+    let class = object.get_type();
+    if let (Ok(tuple), true) = (object.cast::<PyTuple>(), class.hasattr("_fields")?) {
+        let names: Vec<_> = class.getattr("_fields")?.try_iter()?.collect::<PyResult<_>>()?;
+        return Ok(Some(names.into_iter().zip(tuple.iter()).collect()));
+    }
+    if class.hasattr("__dataclass_fields__")? {
+        return dataclass_fields(object).map(Some);
+    }
+    if object.is_instance(Std::get(py)?.simple_namespace.bind(py))? {
+        let fields = object.getattr("__dict__")?.cast_into::<PyDict>()?;
+        return Ok(Some(fields.iter().collect()));
+    }
+    Ok(None)
+}
+
+/// Adds the names of all leaves of an object.
+fn leaf_names(object: &Bound<'_, PyAny>, name: &str, names: &mut Vec<String>) -> PyResult<()> {
+    let children: Vec<(String, Bound<'_, PyAny>)> = if let Ok(dict) = object.cast::<PyDict>() {
+        let named = dict.iter().map(|(key, value)| Ok((key_node(&key)?.name(), value)));
+        named.collect::<PyResult<_>>()?
+    } else if let Some(fields) = fields_of(object)? {
+        fields.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+    } else if let Some(items) = items_of(object)? {
+        items.into_iter().enumerate().map(|(i, item)| (i.to_string(), item)).collect()
+    } else {
+        Vec::new()
+    };
+    if children.is_empty() {
+        names.push(name.to_owned());
+    }
+    children.into_iter().try_for_each(|(child, value)| leaf_names(&value, &join(name, &child), names))
+}
+
+/// Adds the names of all leaves of a node.
+fn saved_names(node: &Node, name: &str, names: &mut Vec<String>) {
+    match peeled(node) {
+        Node::Dict(entries) if !entries.is_empty() => {
+            entries.iter().for_each(|(key, value)| saved_names(value, &join(name, &key.name()), names));
+        }
+        Node::List(items) | Node::Tuple(items) if !items.is_empty() => {
+            items.iter().enumerate().for_each(|(i, item)| saved_names(item, &join(name, &i.to_string()), names));
+        }
+        _ => names.push(name.to_owned()),
+    }
+}
+
+/// One array to fill, apart from Python.
+struct Job {
+    leaf: TensorRef,
+    extent: Extent,
+    layout: Layout,
+    nbytes: usize,
+    /// The memory takes the stored form of the whole tensor as it is.
+    direct: bool,
+}
+
+impl Job {
+    fn new(write: &Write<'_>, tensors: &[Tensor]) -> Job {
+        let Write { leaf, array } = write;
+        let direct = array.strides.is_none() && !array.big_endian && leaf.view.is_none();
+        Job {
+            leaf: leaf.clone(),
+            extent: array.extent,
+            layout: Layout::new(
+                array.dtype,
+                &array.shape,
+                array.strides.as_deref(),
+                array.extent.offset(),
+                array.big_endian,
+            ),
+            nbytes: Shown::of(leaf, &tensors[leaf.index], 0).nbytes(),
+            direct,
+        }
+    }
+}
+
+/// Fills all arrays. Those whose memory nobody else shares are read straight into it, side by side; the
+/// others one after the other.
+fn run(jobs: Vec<Job>, tensors: &[Tensor]) -> Result<(), ReadError> {
+    let alone = without_overlap(&jobs);
+    let (direct, other): (Vec<_>, Vec<_>) =
+        jobs.into_iter().zip(alone).partition(|(job, alone)| *alone && job.direct);
+    let targets = direct.iter().map(|(job, _)| Target { tensor: &tensors[job.leaf.index], into: job.extent.target() });
+    load_into(targets.collect())?;
+    for (job, _) in other {
+        let tensor = &tensors[job.leaf.index];
+        let mut whole = vec![0; tensor.nbytes() as usize];
+        load_into(vec![Target { tensor, into: &mut whole }])?;
+        let mut stored = match job.leaf.view {
+            None => whole,
+            Some(_) => {
+                let mut stored = vec![0; job.nbytes];
+                gather_view(&Shown::of(&job.leaf, tensor, 0), &whole, &mut stored);
+                stored
+            }
+        };
+        job.layout.scatter(&mut stored, job.extent.target());
+    }
+    Ok(())
+}
+
+/// For each job, whether its memory is that of no other job.
+fn without_overlap(jobs: &[Job]) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..jobs.len()).collect();
+    order.sort_by_key(|&i| jobs[i].extent.bounds());
+    let mut alone = vec![true; jobs.len()];
+    let mut reach: Option<usize> = None;
+    for i in order {
+        if let Some(before) = reach
+            && jobs[before].extent.overlaps(&jobs[i].extent)
+        {
+            alone[before] = false;
+            alone[i] = false;
+        }
+        if reach.is_none_or(|before| jobs[before].extent.bounds().1 < jobs[i].extent.bounds().1) {
+            reach = Some(i);
+        }
+    }
+    alone
+}
+
+/// Puts plain values in their places and gives objects their state.
+fn apply<'py>(fill: Fill<'py>, fresh: &[Node], builder: &mut Builder<'py, '_>) -> PyResult<Bound<'py, PyAny>> {
+    match fill {
+        Fill::Keep(object) => Ok(object),
+        Fill::Fresh(index) => builder.build(&fresh[index]),
+        Fill::Copy(target, index) => {
+            let source = builder.build(&fresh[index])?;
+            let detached = Torch::import(target.py())?.detached(&target)?;
+            detached.call_method1("copy_", (source,))?;
+            Ok(target)
+        }
+        Fill::Entries(dict, entries) => {
+            for (key, fill) in entries {
+                if let Some(value) = changed(fill, fresh, builder)? {
+                    dict.set_item(key, value)?;
+                }
+            }
+            Ok(dict)
+        }
+        Fill::NewDict(entries) => {
+            let dict = PyDict::new(builder.py());
+            for (key, fill) in entries {
+                dict.set_item(key, apply(fill, fresh, builder)?)?;
+            }
+            Ok(dict.into_any())
+        }
+        Fill::Items(list, items) => {
+            for (i, fill) in items.into_iter().enumerate() {
+                if let Some(value) = changed(fill, fresh, builder)? {
+                    list.set_item(i, value)?;
+                }
+            }
+            Ok(list)
+        }
+        Fill::Fields(object, fields) => apply_fields(object, fields, fresh, builder),
+        Fill::Tuple(tuple, items) => {
+            let items = items.into_iter().map(|fill| apply(fill, fresh, builder)).collect::<PyResult<Vec<_>>>()?;
+            let values = PyTuple::new(builder.py(), items)?;
+            let class = tuple.get_type();
+            match class.getattr_opt("_make")? {
+                Some(make) => make.call1((values,)),
+                None => Ok(values.into_any()),
+            }
+        }
+        Fill::Object(object, state) => {
+            let state = apply(*state, fresh, builder)?;
+            object.call_method1(pyo3::intern!(object.py(), "load_state_dict"), (state,))?;
+            Ok(object)
+        }
+    }
+}
+
+/// The value if it is another object than before.
+fn changed<'py>(
+    fill: Fill<'py>,
+    fresh: &[Node],
+    builder: &mut Builder<'py, '_>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let before = match &fill {
+        Fill::Keep(_) => return Ok(None),
+        Fill::Entries(object, _) | Fill::Items(object, _) | Fill::Fields(object, _) | Fill::Object(object, _) => {
+            Some(object.clone())
+        }
+        _ => None,
+    };
+    let after = apply(fill, fresh, builder)?;
+    Ok(Some(after).filter(|after| before.is_none_or(|before| !before.is(after))))
+}
+
+fn apply_fields<'py>(
+    object: Bound<'py, PyAny>,
+    fields: Vec<(Bound<'py, PyAny>, Fill<'py>)>,
+    fresh: &[Node],
+    builder: &mut Builder<'py, '_>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut values = Vec::new();
+    for (name, fill) in fields {
+        if let Some(value) = changed(fill, fresh, builder)? {
+            values.push((name.cast_into::<PyString>()?, value));
+        }
+    }
+    if values.is_empty() {
+        return Ok(object);
+    }
+    let py = builder.py();
+    let frozen = match object.get_type().getattr_opt("__dataclass_params__")? {
+        Some(params) => params.getattr("frozen")?.is_truthy()?,
+        None => false,
+    };
+    // A frozen object keeps its values for whoever else holds it; its container gets a changed copy.
+    let target = if frozen { py.import("copy")?.call_method1("copy", (&object,))? } else { object };
+    let setattr = py.get_type::<PyAny>().getattr("__setattr__")?;
+    for (name, value) in values {
+        match frozen {
+            true => drop(setattr.call1((&target, name, value))?),
+            false => target.setattr(name, value)?,
+        }
+    }
+    Ok(target)
 }

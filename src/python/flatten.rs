@@ -35,6 +35,11 @@ pub(super) fn flatten(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Flatten
     })
 }
 
+/// The node of a dictionary key, to compare keys by.
+pub(super) fn key_node(key: &Bound<'_, PyAny>) -> PyResult<Node> {
+    Ok(flatten(key, "key")?.state.root)
+}
+
 /// A step from a container to what it holds.
 enum Step<'a, 'py> {
     Key(&'a Bound<'py, PyAny>),

@@ -86,17 +86,20 @@ impl Extent {
         unsafe { Foreign::new(self.low, self.high - self.low) }
     }
 
-    /// The memory, to restore into.
-    ///
-    /// # Safety
-    ///
-    /// The array is writable and stays alive for `'a`, and nobody else uses the slice's memory meanwhile.
-    pub(super) unsafe fn bytes_mut<'a>(&self) -> &'a mut [u8] {
+    /// The memory, to restore into: that of a writable array which the caller holds, and which nothing else
+    /// writes to at the same time; restoring makes sure of that among its own targets.
+    pub(super) fn target<'a>(&self) -> &'a mut [u8] {
         if self.high == self.low {
             return &mut [];
         }
-        // SAFETY: as the caller guarantees; the extent is that of one live array.
+        // SAFETY: an extent is only made of a live array, and restoring holds on to that array, asks for
+        // the memory of writable ones only, and for no two that overlap at the same time.
         unsafe { std::slice::from_raw_parts_mut(self.low as *mut u8, self.high - self.low) }
+    }
+
+    /// First and one past the last address.
+    pub(super) fn bounds(&self) -> (usize, usize) {
+        (self.low, self.high)
     }
 
     /// Whether two extents share a byte.

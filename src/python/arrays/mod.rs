@@ -129,6 +129,13 @@ impl<'a> Shown<'a> {
     }
 }
 
+impl Shown<'_> {
+    /// Size of its elements, in bytes.
+    pub(super) fn nbytes(&self) -> usize {
+        crate::state::size_of(self.dtype, self.shape) as usize
+    }
+}
+
 /// Makes the array over `memory`, in `want` or else in the framework it was saved from.
 pub(super) fn make<'py>(
     memory: &Bound<'py, PyMemory>,
