@@ -1,12 +1,8 @@
 //! pitstop: an asynchronous training checkpointer.
 
 pub mod checkpointer;
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "publish and recover wait for the file checkpointer, which calls them"
-)]
 mod commit;
+pub mod file_checkpointer;
 pub mod format;
 #[cfg(feature = "python")]
 mod python;
@@ -19,6 +15,10 @@ pub use checkpointer::{
     Reply, TrySubmitError,
 };
 pub use commit::{Decision, Keep, Mode, Retention, RetentionError};
+pub use file_checkpointer::{
+    CheckpointInfo, FileCheckpointer, Opened, Options, RestoreError, Run, SaveOptions, Ticket, Transfer,
+    save_as,
+};
 pub use format::Summary;
 pub use state::{
     Checksum, DType, Data, Element, Memory, Node, Piece, ReadAt, Region, ShapeError, State, Stored,

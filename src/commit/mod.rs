@@ -12,7 +12,7 @@ mod staging;
 #[cfg(test)]
 mod recording;
 
-pub(crate) use publish::{Change, PublishError, publish};
-pub(crate) use recover::{parse_step, step_name, steps, sweep};
+pub(crate) use publish::{Change, publish};
+pub(crate) use recover::{step_name, steps, sweep};
 pub use retention::{Decision, Keep, Mode, Retention, RetentionError};
 pub(crate) use staging::{Hidden, Purpose, remove_tree, stage};

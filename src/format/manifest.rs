@@ -137,8 +137,6 @@ enum WrittenTensor<'a> {
 /// All of a manifest; `Tensors` and `Tree` are skipped unread where only a summary is wanted.
 #[derive(Deserialize)]
 struct Read<Tree, Tensors> {
-    format: String,
-    version: u64,
     step: u64,
     created: String,
     writer: String,
@@ -283,7 +281,7 @@ fn read<'a, Tree: Deserialize<'a>, Tensors: Deserialize<'a>>(
         format: String,
         version: u64,
     }
-    let rest = verified_rest(bytes)?;
+    verify(bytes)?;
     if tree::nests_too_deep(bytes) {
         return Err(malformed("it nests too deep"));
     }
@@ -295,7 +293,6 @@ fn read<'a, Tree: Deserialize<'a>, Tensors: Deserialize<'a>>(
     if head.version > VERSION || head.version == 0 {
         return Err(FormatError::Version(head.version));
     }
-    debug_assert!(rest.len() < bytes.len());
     parse_json(bytes)
 }
 
@@ -308,14 +305,14 @@ fn parse_json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, FormatError>
     Ok(value)
 }
 
-/// What follows the first line, if the first line is exactly the one that belongs to it.
-fn verified_rest(bytes: &[u8]) -> Result<&[u8], FormatError> {
+/// The first line must be exactly the one that belongs to what follows it.
+fn verify(bytes: &[u8]) -> Result<(), FormatError> {
     let length = FIRST_LINE.len() + 32 + 3;
     let (Some(first), Some(rest)) = (bytes.get(..length), bytes.get(length..)) else {
         return Err(malformed("it is cut off"));
     };
     let expected = format!("{FIRST_LINE}{}\",\n", checksum::of(rest));
-    if first == expected.as_bytes() { Ok(rest) } else { Err(FormatError::Checksum) }
+    if first == expected.as_bytes() { Ok(()) } else { Err(FormatError::Checksum) }
 }
 
 /// A file of a checkpoint lies in its directory, under a visible name; nothing else is ever opened.

@@ -185,14 +185,11 @@ impl Flattener<'_> {
     fn key<'py>(&mut self, key: &Bound<'py, PyAny>, way: &Way<'_, 'py>) -> PyResult<Node> {
         let stored = self.state.tensors.len();
         let scalar = Numpy::get(key.py())?.map_or(Ok(false), |numpy| numpy.is_scalar(key))?;
-        let allowed = plain(key)?.is_some() || scalar || key.is_exact_instance_of::<PyTuple>();
-        let node = match allowed {
-            true => self.node(key, Some(way))?,
-            false => match key.cast_exact::<PyBytes>() {
-                Ok(bytes) => Node::Bytes(bytes.as_bytes().to_vec()),
-                Err(_) => return Err(self.refuse(key, Some(way), "a dictionary key of a type that cannot be saved")),
-            },
-        };
+        let plain = matches!(plain(key)?, Some(node) if !matches!(node, Node::Float(_) | Node::Complex(..)));
+        if !plain && !scalar && !key.is_exact_instance_of::<PyTuple>() {
+            return Err(self.refuse(key, Some(way), "a dictionary key that is no str, int, bool, None or tuple"));
+        }
+        let node = self.node(key, Some(way))?;
         if self.state.tensors.len() > stored {
             return Err(self.refuse(key, Some(way), "a dictionary key that holds an array"));
         }

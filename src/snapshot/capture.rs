@@ -47,7 +47,7 @@ pub fn capture(mut state: State, arena: &Arena) -> io::Result<State> {
         }
         tensor.checksum = Some(checksum);
         let region: Arc<dyn Region> = lease.clone();
-        tensor.data = Data::Memory(Memory { offset, immutable: true, ..Memory::whole(region) });
+        tensor.data = Data::Memory(Memory { offset, ..Memory::whole(region) });
         offset += len.next_multiple_of(ALIGNMENT);
     }
     Ok(state)
@@ -93,6 +93,13 @@ mod tests {
     use crate::format::checksum;
     use crate::state::{DType, Node, Piece};
 
+    /// As memory is that belongs to somebody else.
+    fn make_changeable(tensor: &mut Tensor) {
+        if let Data::Memory(memory) = &mut tensor.data {
+            memory.immutable = false;
+        }
+    }
+
     #[test]
     fn a_capture_has_the_bytes_and_checksums_of_the_originals() {
         let mut state = State::default();
@@ -101,6 +108,7 @@ mod tests {
         let small = state.push(Tensor::from_vec(vec![1u8, 2, 3], &[3]).unwrap());
         let empty = state.push(Tensor::from_vec(Vec::<f32>::new(), &[0, 7]).unwrap());
         state.root = Node::List(vec![large, small, empty]);
+        state.tensors.iter_mut().for_each(make_changeable);
         let originals = state.tensors.clone();
         let captured = capture(state, &Arena::default()).unwrap();
         for (copy, original) in captured.tensors.iter().zip(&originals) {
@@ -113,7 +121,7 @@ mod tests {
     #[test]
     fn what_nobody_can_change_is_borrowed() {
         let mut state = State::default();
-        let memory = Memory { immutable: true, ..Memory::whole(Arc::new(vec![7u8; 10])) };
+        let memory = Memory::whole(Arc::new(vec![7u8; 10]));
         state.push(Tensor::new(DType::U8, &[10], Data::Memory(memory)).unwrap());
         let address = state.tensors[0].bytes().unwrap().as_ptr();
         let mut captured = capture(state, &Arena::default()).unwrap();
@@ -125,7 +133,11 @@ mod tests {
 
     #[test]
     fn pieces_are_captured_one_by_one() {
-        let piece = |at: u64| Piece { offset: vec![at], tensor: Tensor::from_vec(vec![at as u8], &[1]).unwrap() };
+        let piece = |at: u64| {
+            let mut tensor = Tensor::from_vec(vec![at as u8], &[1]).unwrap();
+            make_changeable(&mut tensor);
+            Piece { offset: vec![at], tensor }
+        };
         let whole = Tensor::new(DType::U8, &[2], Data::Pieces(vec![piece(0), piece(1)])).unwrap();
         let mut state = State::default();
         state.push(whole);

@@ -81,14 +81,14 @@ pub struct Piece {
 }
 
 impl Memory {
-    /// All of `region`, C order, little-endian.
+    /// All of `region`, C order, little-endian, and nobody changes it.
     pub fn whole(region: Arc<dyn Region>) -> Memory {
         Memory {
             region,
             offset: 0,
             strides: None,
             big_endian: false,
-            immutable: false,
+            immutable: true,
         }
     }
 

@@ -1,0 +1,270 @@
+//! A [`Checkpointer`](crate::Checkpointer) that keeps checkpoints in a directory, made of the other rooms.
+
+mod error;
+mod info;
+mod prune;
+mod reader;
+mod run;
+mod transfer;
+mod writer;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::checkpointer::{Checkpointer, CheckpointerError};
+use crate::commit::{self, Change, Decision, Hidden, Purpose, Retention, publish, remove_tree};
+use crate::format::Manifest;
+use crate::state::State;
+use crate::storage::{Local, Lock, LockError, Storage};
+
+pub use error::RestoreError;
+pub use info::CheckpointInfo;
+pub use reader::Opened;
+pub use run::{Damaged, Run};
+pub use transfer::{SaveOptions, Ticket, Transfer};
+
+/// Name of the lock file of a run.
+const LOCK: &str = ".lock";
+
+/// How a [`FileCheckpointer`] works.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which checkpoints stay after each save.
+    pub retention: Retention,
+    /// Compare checksums when restoring.
+    pub verify: bool,
+    /// Link files that did not change since the previous checkpoint, instead of writing them.
+    pub incremental: bool,
+    /// Make every save durable. Without, a power cut may lose or tear checkpoints that were reported as saved.
+    pub fsync: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { retention: Retention::All, verify: true, incremental: true, fsync: true }
+    }
+}
+
+/// Saves states into a directory, one subdirectory a step, each of them whole or not there at all.
+///
+/// It holds the lock of the directory; [`Run`] looks at it without.
+///
+/// # Example
+///
+/// ```
+/// use pitstop::{Checkpointer, FileCheckpointer, Node, Options, State, Tensor};
+///
+/// # let directory = tempfile::tempdir()?;
+/// let checkpointer = FileCheckpointer::open(directory.path(), Options::default())?;
+/// let mut state = State::default();
+/// let weight = state.push(Tensor::from_vec(vec![1.5f32, 2.5], &[2])?);
+/// state.root = Node::dict([("weight", weight), ("epoch", Node::Int(3))]);
+/// checkpointer.save(3, state)?;
+///
+/// let (step, restored) = checkpointer.restore_newest()?.expect("one was saved");
+/// assert_eq!(step, 3);
+/// let weight = restored.tensor(restored.root.get("weight").unwrap()).unwrap();
+/// assert_eq!(weight.to_vec::<f32>().unwrap(), [1.5, 2.5]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct FileCheckpointer {
+    run: Run,
+    options: Options,
+    lock: Box<dyn Lock>,
+    memory: Mutex<Memory>,
+}
+
+/// What was found out and need not be read again.
+#[derive(Debug, Default)]
+struct Memory {
+    /// What the checkpoint that was saved last holds.
+    last: Option<Manifest>,
+    /// Steps known to be intact: written, or read in full, by this checkpointer.
+    intact: BTreeSet<u64>,
+}
+
+impl FileCheckpointer {
+    /// Opens a directory of the local file system for saving, and creates it if need be. Takes its lock and
+    /// removes what writers that died have left behind.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Held`] if another checkpointer writes there; [`LockError::Io`] if it cannot be used.
+    pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<FileCheckpointer, LockError> {
+        let storage = Arc::new(Local::new().fsync(options.fsync));
+        FileCheckpointer::with_storage(storage, directory, options)
+    }
+
+    /// As [`open`](Self::open), on any storage.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn with_storage(
+        storage: Arc<dyn Storage>,
+        directory: impl AsRef<Path>,
+        options: Options,
+    ) -> Result<FileCheckpointer, LockError> {
+        let directory = directory.as_ref();
+        storage.create_dir_all(directory).map_err(LockError::Io)?;
+        let lock = storage.lock(&directory.join(LOCK))?;
+        commit::sweep(storage.as_ref(), directory).map_err(LockError::Io)?;
+        let run = Run::new(storage, directory);
+        Ok(FileCheckpointer { run, options, lock, memory: Mutex::default() })
+    }
+
+    /// The run, to look at.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// Which checkpoints would stay if retention ran now, and why.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports.
+    pub fn plan(&self) -> Result<Vec<Decision>, RestoreError> {
+        let summaries: Vec<_> = self.run.checkpoints()?.iter().map(CheckpointInfo::summary).collect();
+        Ok(self.options.retention.decide(&summaries))
+    }
+
+    /// Restores the newest intact checkpoint, with its step; `None` if there is none at all. Damaged ones are
+    /// passed over with a warning in the log.
+    ///
+    /// # Errors
+    ///
+    /// If all are damaged, or one cannot be read.
+    pub fn restore_newest(&self) -> Result<Option<(u64, State)>, RestoreError> {
+        Ok(self.run.newest_intact(|step| Ok((step, self.load(step)?)))?.0)
+    }
+
+    fn load(&self, step: u64) -> Result<State, RestoreError> {
+        let state = self.run.open(step, self.options.verify)?.load()?;
+        if self.options.verify {
+            self.note_intact(step);
+        }
+        Ok(state)
+    }
+
+    /// In a forked child: closes the lock without releasing it, so that the child neither holds nor frees it.
+    pub fn abandon_in_child(&self) {
+        self.lock.abandon_in_child();
+    }
+
+    fn write(&self, step: u64, state: State, options: &SaveOptions, ticket: &Ticket) -> Result<(), CheckpointerError> {
+        let mut last = self.memory().last.take();
+        if last.is_none() && self.options.incremental {
+            last = self.newest_intact_manifest();
+        }
+        let previous = last.as_ref().filter(|_| self.options.incremental);
+        let at = previous.map(|manifest| self.run.path(manifest.step));
+        let site = writer::Site {
+            storage: self.run.storage().as_ref(),
+            parent: self.run.directory(),
+            name: &commit::step_name(step),
+        };
+        let previous = at.as_deref().zip(previous);
+        let manifest = writer::write(&site, step, state, options, previous, ticket);
+        match manifest {
+            Ok(manifest) => {
+                let mut memory = self.memory();
+                memory.last = Some(manifest);
+                memory.intact.insert(step);
+                drop(memory);
+                self.prune(step, options.retention.as_ref().unwrap_or(&self.options.retention));
+                Ok(())
+            }
+            Err(error) => {
+                self.memory().last = last;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// What the newest checkpoint holds that is known to be intact: one that was only found on disk is not
+    /// linked to, since damage in it would spread.
+    fn newest_intact_manifest(&self) -> Option<Manifest> {
+        let intact = self.memory().intact.clone();
+        intact.into_iter().rev().find_map(|step| {
+            let path = self.run.path(step);
+            Some(reader::open(self.run.storage().as_ref(), &path, true).ok()?.0)
+        })
+    }
+
+    /// Remembers that all of a checkpoint was read and found intact, so that later saves may link to it.
+    pub fn note_intact(&self, step: u64) {
+        self.memory().intact.insert(step);
+    }
+
+    fn remove(&self, step: u64) -> std::io::Result<()> {
+        let storage = self.run.storage().as_ref();
+        let name = commit::step_name(step);
+        let hidden = Hidden::new(Purpose::Deleted, &name).to_string();
+        publish(storage, self.run.directory(), Change::Vanish { name: &name, hidden: &hidden })?;
+        let mut memory = self.memory();
+        memory.intact.remove(&step);
+        if memory.last.as_ref().is_some_and(|manifest| manifest.step == step) {
+            memory.last = None;
+        }
+        drop(memory);
+        remove_tree(storage, &self.run.directory().join(hidden))
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Saves one checkpoint as the directory `path`, which must not exist yet unless it is to be overwritten.
+/// Takes no lock: for single checkpoints outside of a run.
+///
+/// # Errors
+///
+/// Whatever the system reports; `AlreadyExists` if there is something at `path`.
+pub fn save_as(
+    storage: &dyn Storage,
+    path: &Path,
+    step: u64,
+    state: State,
+    options: &SaveOptions,
+) -> std::io::Result<CheckpointInfo> {
+    let invalid = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "the path has no name at its end");
+    let name = path.file_name().ok_or_else(invalid)?.to_str().ok_or_else(invalid)?;
+    let parent = crate::storage::parent_of(path);
+    storage.create_dir_all(parent)?;
+    let site = writer::Site { storage, parent, name };
+    let manifest = writer::write(&site, step, state, options, None, &Ticket::default())?;
+    Ok(CheckpointInfo::new(&manifest, path.to_owned()))
+}
+
+/// Restoring gives a state whose tensors are all in memory, each compared with its checksum.
+impl Checkpointer<State> for FileCheckpointer {
+    fn save(&self, epoch: usize, record: State) -> Result<(), CheckpointerError> {
+        self.write(epoch as u64, record, &SaveOptions::default(), &Ticket::default())
+    }
+
+    fn delete(&self, epoch: usize) -> Result<(), CheckpointerError> {
+        Ok(self.remove(epoch as u64)?)
+    }
+
+    fn restore(&self, epoch: usize) -> Result<State, CheckpointerError> {
+        Ok(self.load(epoch as u64)?)
+    }
+}
+
+/// Restoring gives a state whose tensors still lie in the files of the checkpoint.
+impl Checkpointer<Transfer> for FileCheckpointer {
+    fn save(&self, epoch: usize, record: Transfer) -> Result<(), CheckpointerError> {
+        self.write(epoch as u64, record.state, &record.options, &record.ticket)
+    }
+
+    fn delete(&self, epoch: usize) -> Result<(), CheckpointerError> {
+        Ok(self.remove(epoch as u64)?)
+    }
+
+    fn restore(&self, epoch: usize) -> Result<Transfer, CheckpointerError> {
+        Ok(self.run.open(epoch as u64, self.options.verify)?.state.into())
+    }
+}

@@ -1,0 +1,67 @@
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::checkpointer::CheckpointerError;
+use crate::snapshot::ReadError;
+
+/// Why a checkpoint is not given back.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// There is none: a directory without a manifest is no checkpoint.
+    #[error("there is no checkpoint at {} (no manifest.json)", path.display())]
+    NotFound {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// It is not what was saved.
+    #[error("{}: {why}", path.display())]
+    Corrupt {
+        /// The checkpoint, or the file in it.
+        path: PathBuf,
+        /// The tensor that is damaged, if it is one.
+        tensor: Option<String>,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl RestoreError {
+    pub(super) fn corrupt(path: impl Into<PathBuf>, why: impl Into<String>) -> RestoreError {
+        RestoreError::Corrupt { path: path.into(), tensor: None, why: why.into() }
+    }
+
+    /// What went wrong while the tensors of the checkpoint at `path` were read.
+    pub fn reading(path: impl Into<PathBuf>, error: ReadError) -> RestoreError {
+        match error {
+            ReadError::Damaged { ref tensor, ref file } => RestoreError::Corrupt {
+                path: file.as_ref().map_or_else(|| path.into(), PathBuf::from),
+                tensor: Some(tensor.clone()),
+                why: error.to_string(),
+            },
+            ReadError::Io { tensor, source } if source.kind() == io::ErrorKind::UnexpectedEof => {
+                RestoreError::Corrupt { path: path.into(), tensor: Some(tensor), why: "a file is cut off".into() }
+            }
+            ReadError::Io { source, .. } => RestoreError::Io(source),
+        }
+    }
+
+    /// Whether another checkpoint may do instead: this one is damaged, or gone.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, RestoreError::Corrupt { .. } | RestoreError::NotFound { .. })
+    }
+}
+
+impl From<RestoreError> for CheckpointerError {
+    fn from(error: RestoreError) -> CheckpointerError {
+        match error {
+            RestoreError::Io(error) => CheckpointerError::IOError(error),
+            other => CheckpointerError::RecorderError(Box::new(other)),
+        }
+    }
+}

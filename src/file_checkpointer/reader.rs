@@ -1,0 +1,218 @@
+//! Opening a checkpoint: the manifest is read, every file it lists is opened and compared with it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{CheckpointInfo, RestoreError};
+use crate::format::{FileEntry, MANIFEST, Manifest, Part, TensorEntry, checksum};
+use crate::snapshot::{self, ReadError};
+use crate::state::{Data, Piece, ReadAt, State, Stored, Tensor};
+use crate::storage::{Storage, StoredFile};
+
+/// No manifest is larger than this, in bytes: about ten million tensors.
+const LARGEST_MANIFEST: u64 = 4 << 30;
+
+/// A checkpoint that was opened. Its files stay readable, whatever happens to the directory.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// What it is.
+    pub info: CheckpointInfo,
+    /// What it holds; the tensors lie in its files.
+    pub state: State,
+    /// Where each tensor lies, by its index in the state: file and offset in bytes. `None` if in pieces.
+    pub places: Vec<Option<(PathBuf, u64)>>,
+}
+
+impl Opened {
+    /// Reads every tensor and compares its checksum.
+    ///
+    /// # Errors
+    ///
+    /// [`RestoreError::Corrupt`] for the first that is damaged; [`RestoreError::Io`] if one cannot be read.
+    pub fn verify(&self) -> Result<(), RestoreError> {
+        snapshot::verify(&self.state.tensors).map_err(|error| self.reading(error))
+    }
+
+    /// The state with all tensors in memory, each compared with its checksum.
+    ///
+    /// # Errors
+    ///
+    /// As [`verify`](Self::verify).
+    pub fn load(&self) -> Result<State, RestoreError> {
+        let tensors = snapshot::load(&self.state.tensors).map_err(|error| self.reading(error))?;
+        Ok(State { root: self.state.root.clone(), tensors })
+    }
+
+    fn reading(&self, error: ReadError) -> RestoreError {
+        RestoreError::reading(&self.info.path, error)
+    }
+}
+
+/// A file of a checkpoint, as what its tensors are read from.
+struct Source {
+    file: Arc<dyn StoredFile>,
+    path: String,
+}
+
+impl ReadAt for Source {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_at(offset, into)
+    }
+
+    fn name(&self) -> &str {
+        &self.path
+    }
+}
+
+/// Reads the manifest of the checkpoint at `path`, without its tree and tensors.
+pub(super) fn read_head(storage: &dyn Storage, path: &Path) -> Result<Manifest, RestoreError> {
+    parse(path, &read_manifest(storage, path)?, Manifest::parse_head)
+}
+
+/// Opens the checkpoint at `path`. With `verify`, everything but the tensors is compared here, and the
+/// tensors when they are read.
+pub(super) fn open(storage: &dyn Storage, path: &Path, verify: bool) -> Result<(Manifest, Opened), RestoreError> {
+    let manifest = parse(path, &read_manifest(storage, path)?, Manifest::parse)?;
+    let mut files = HashMap::new();
+    for (name, entry) in &manifest.files {
+        files.insert(name.as_str(), open_file(storage, &path.join(name), entry)?);
+    }
+    check_coverage(path, &manifest)?;
+    if verify {
+        verify_files(path, &manifest, &files)?;
+    }
+    let mut tensors = Vec::with_capacity(manifest.tensors.len());
+    let mut places = Vec::with_capacity(manifest.tensors.len());
+    for entry in &manifest.tensors {
+        tensors.push(tensor(entry, &files, verify).map_err(|why| RestoreError::corrupt(path.join(MANIFEST), why))?);
+        places.push(match entry.parts.as_slice() {
+            [part] if part.shape == entry.shape => Some((path.join(&part.file), part.start)),
+            _ => None,
+        });
+    }
+    let info = CheckpointInfo::new(&manifest, path.to_owned());
+    let state = State { root: manifest.root.clone(), tensors };
+    Ok((manifest, Opened { info, state, places }))
+}
+
+fn read_manifest(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>, RestoreError> {
+    let at = path.join(MANIFEST);
+    let file = match storage.open(&at) {
+        Ok(file) => file,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Err(RestoreError::NotFound { path: path.to_owned() });
+        }
+        Err(error) => return Err(unreadable(&at, error)),
+    };
+    if file.len() > LARGEST_MANIFEST {
+        return Err(RestoreError::corrupt(at, "it is too large to be a manifest"));
+    }
+    let mut bytes = vec![0; file.len() as usize];
+    file.read_at(0, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// What is there under a file's name but is no file that can be read counts as damage.
+fn unreadable(path: &Path, error: io::Error) -> RestoreError {
+    match error.kind() {
+        io::ErrorKind::NotFound => RestoreError::corrupt(path, "the file is missing"),
+        io::ErrorKind::PermissionDenied => RestoreError::Io(error),
+        _ => RestoreError::corrupt(path, format!("the file cannot be opened: {error}")),
+    }
+}
+
+fn parse(
+    path: &Path,
+    bytes: &[u8],
+    parse: impl Fn(&[u8]) -> Result<Manifest, crate::format::FormatError>,
+) -> Result<Manifest, RestoreError> {
+    parse(bytes).map_err(|error| RestoreError::corrupt(path.join(MANIFEST), error.to_string()))
+}
+
+fn open_file(storage: &dyn Storage, path: &Path, entry: &FileEntry) -> Result<Arc<Source>, RestoreError> {
+    let file = storage.open(path).map_err(|error| unreadable(path, error))?;
+    if file.len() != entry.size {
+        let why = format!("the file is {} bytes long, not {}", file.len(), entry.size);
+        return Err(RestoreError::corrupt(path, why));
+    }
+    Ok(Arc::new(Source { file, path: path.display().to_string() }))
+}
+
+/// The parts that lie in each file, in the order of their bytes.
+fn parts_by_file(manifest: &Manifest) -> BTreeMap<&str, Vec<(&TensorEntry, &Part)>> {
+    let mut by_file: BTreeMap<&str, Vec<(&TensorEntry, &Part)>> = BTreeMap::new();
+    for tensor in &manifest.tensors {
+        for part in &tensor.parts {
+            by_file.entry(&part.file).or_default().push((tensor, part));
+        }
+    }
+    for parts in by_file.values_mut() {
+        parts.sort_by_key(|(tensor, part)| (part.start, nbytes(tensor, part)));
+    }
+    by_file
+}
+
+fn nbytes(tensor: &TensorEntry, part: &Part) -> u64 {
+    crate::state::size_of(tensor.dtype, &part.shape)
+}
+
+/// Every byte of a tensor file belongs to its header or to one tensor, so that every byte is checked.
+fn check_coverage(path: &Path, manifest: &Manifest) -> Result<(), RestoreError> {
+    let by_file = parts_by_file(manifest);
+    for (name, entry) in &manifest.files {
+        let Some(mut at) = entry.data_start else { continue };
+        for (tensor, part) in by_file.get(name.as_str()).into_iter().flatten() {
+            if part.start != at {
+                return Err(RestoreError::corrupt(path.join(MANIFEST), format!("{name} has a hole or an overlap")));
+            }
+            at += nbytes(tensor, part);
+        }
+        if at != entry.size {
+            return Err(RestoreError::corrupt(path.join(MANIFEST), format!("{name} is longer than its tensors")));
+        }
+    }
+    Ok(())
+}
+
+/// Compares what no tensor covers: headers, and files without tensors.
+fn verify_files(path: &Path, manifest: &Manifest, files: &HashMap<&str, Arc<Source>>) -> Result<(), RestoreError> {
+    let by_file = parts_by_file(manifest);
+    for (name, entry) in &manifest.files {
+        let mut head = vec![0; entry.data_start.unwrap_or(entry.size) as usize];
+        files[name.as_str()].read_at(0, &mut head)?;
+        let head = checksum::of(&head);
+        let whole = match entry.data_start {
+            None => head,
+            Some(_) => {
+                let parts = by_file.get(name.as_str()).into_iter().flatten();
+                checksum::of_file(std::iter::once(head).chain(parts.map(|(_, part)| part.checksum)), entry.size)
+            }
+        };
+        if whole != entry.checksum {
+            let why = "its header is damaged: the bytes are not those that were written";
+            return Err(RestoreError::corrupt(path.join(name), why));
+        }
+    }
+    Ok(())
+}
+
+fn tensor(entry: &TensorEntry, files: &HashMap<&str, Arc<Source>>, verify: bool) -> Result<Tensor, String> {
+    let stored = |part: &Part| {
+        let source: Arc<dyn ReadAt> = files[part.file.as_str()].clone();
+        let data = Data::Stored(Stored { source, offset: part.start });
+        let tensor = Tensor::new(entry.dtype, &part.shape, data).map_err(|error| error.to_string())?;
+        let checksum = verify.then_some(part.checksum);
+        Ok::<_, String>(Tensor { name: entry.key.clone(), checksum, ..tensor })
+    };
+    match entry.parts.as_slice() {
+        [part] if part.shape == entry.shape => stored(part),
+        parts => {
+            let piece = |part: &Part| Ok(Piece { offset: part.offset.clone(), tensor: stored(part)? });
+            let pieces = parts.iter().map(piece).collect::<Result<_, String>>()?;
+            let whole = Tensor::new(entry.dtype, &entry.shape, Data::Pieces(pieces)).map_err(|e| e.to_string())?;
+            Ok(Tensor { name: entry.key.clone(), ..whole })
+        }
+    }
+}

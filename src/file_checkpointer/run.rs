@@ -1,0 +1,196 @@
+//! Looking at a run: no lock, nothing written.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::reader::{self, Opened};
+use super::{CheckpointInfo, RestoreError};
+use crate::commit::{self, Mode};
+use crate::format::MANIFEST;
+use crate::storage::Storage;
+
+/// The checkpoints of a run, to look at: any number of these may be open, on read-only directories too.
+#[derive(Debug, Clone)]
+pub struct Run {
+    storage: Arc<dyn Storage>,
+    directory: PathBuf,
+}
+
+/// A checkpoint that cannot be used, and why.
+#[derive(Debug)]
+pub struct Damaged {
+    /// Its step.
+    pub step: u64,
+    /// What is wrong.
+    pub error: RestoreError,
+}
+
+impl Run {
+    /// The run in `directory`.
+    pub fn new(storage: Arc<dyn Storage>, directory: impl Into<PathBuf>) -> Run {
+        Run { storage, directory: directory.into() }
+    }
+
+    /// Its directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(super) fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// Where the checkpoint of a step lies, or would.
+    pub fn path(&self, step: u64) -> PathBuf {
+        self.directory.join(commit::step_name(step))
+    }
+
+    /// Whether the directory itself is one checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports.
+    pub fn is_checkpoint(&self) -> Result<bool, RestoreError> {
+        Ok(self.storage.kind(&self.directory.join(MANIFEST))?.is_some())
+    }
+
+    /// Steps that have a directory, ascending, whether or not there is a checkpoint in it.
+    ///
+    /// # Errors
+    ///
+    /// [`RestoreError::NotFound`] if there is no such run; else whatever the system reports.
+    pub fn candidates(&self) -> Result<Vec<u64>, RestoreError> {
+        commit::steps(self.storage.as_ref(), &self.directory).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => RestoreError::NotFound { path: self.directory.clone() },
+            _ => RestoreError::Io(error),
+        })
+    }
+
+    /// The committed checkpoints, in ascending order of their steps. Tensors are not read.
+    ///
+    /// # Errors
+    ///
+    /// As [`candidates`](Self::candidates). Damaged ones are left out.
+    pub fn checkpoints(&self) -> Result<Vec<CheckpointInfo>, RestoreError> {
+        let mut found = Vec::new();
+        for step in self.candidates()? {
+            match self.info(step) {
+                Ok(info) => found.push(info),
+                Err(error) if error.is_damage() => log::debug!("{error}"),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// One committed checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// [`RestoreError`] if there is none, or its manifest is damaged or cannot be read.
+    pub fn info(&self, step: u64) -> Result<CheckpointInfo, RestoreError> {
+        let path = self.path(step);
+        let manifest = reader::read_head(self.storage.as_ref(), &path)?;
+        check_step(&path, step, manifest.step)?;
+        Ok(CheckpointInfo::new(&manifest, path))
+    }
+
+    /// The newest committed checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// As [`candidates`](Self::candidates).
+    pub fn latest(&self) -> Result<Option<CheckpointInfo>, RestoreError> {
+        for step in self.candidates()?.into_iter().rev() {
+            match self.info(step) {
+                Ok(info) => return Ok(Some(info)),
+                Err(error) if error.is_damage() => log::debug!("{error}"),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The committed checkpoint with the best value of a metric; of equal ones the earliest. Values that are
+    /// NaN or missing are never best.
+    ///
+    /// # Errors
+    ///
+    /// As [`candidates`](Self::candidates).
+    pub fn best(&self, metric: &str, mode: Mode) -> Result<Option<CheckpointInfo>, RestoreError> {
+        let usable = |info: CheckpointInfo| {
+            let value = info.metrics.get(metric).copied().filter(|value| !value.is_nan())?;
+            Some((if mode == Mode::Max { -value } else { value }, info))
+        };
+        let best = self.checkpoints()?.into_iter().filter_map(usable).min_by(|(a, _), (b, _)| a.total_cmp(b));
+        Ok(best.map(|(_, info)| info))
+    }
+
+    /// Opens the checkpoint of a step. Tensors are not read yet; with `verify` each is compared with its
+    /// checksum when it is, and the rest is compared now.
+    ///
+    /// # Errors
+    ///
+    /// [`RestoreError`] if there is none, or it is damaged or cannot be read.
+    pub fn open(&self, step: u64, verify: bool) -> Result<Opened, RestoreError> {
+        let path = self.path(step);
+        let (manifest, opened) = reader::open(self.storage.as_ref(), &path, verify)?;
+        check_step(&path, step, manifest.step)?;
+        Ok(opened)
+    }
+
+    /// Opens the directory itself as one checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_here(&self, verify: bool) -> Result<Opened, RestoreError> {
+        Ok(reader::open(self.storage.as_ref(), &self.directory, verify)?.1)
+    }
+
+    /// The directory itself as one checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// As [`info`](Self::info).
+    pub fn info_here(&self) -> Result<CheckpointInfo, RestoreError> {
+        let manifest = reader::read_head(self.storage.as_ref(), &self.directory)?;
+        Ok(CheckpointInfo::new(&manifest, self.directory.clone()))
+    }
+
+    /// Tries the checkpoints from the newest on until `restore` succeeds; returns what it made of the first
+    /// intact one, and the damaged ones passed over. A warning is logged for each of those.
+    ///
+    /// # Errors
+    ///
+    /// An error that is no damage, at once; or, if all are damaged, that of the newest one. A directory that
+    /// has no manifest is passed over too, but is no checkpoint to fail for.
+    pub fn newest_intact<T>(
+        &self,
+        mut restore: impl FnMut(u64) -> Result<T, RestoreError>,
+    ) -> Result<(Option<T>, Vec<Damaged>), RestoreError> {
+        let mut damaged = Vec::new();
+        for step in self.candidates()?.into_iter().rev() {
+            match restore(step) {
+                Ok(restored) => return Ok((Some(restored), damaged)),
+                Err(error) if error.is_damage() => {
+                    log::warn!("checkpoint passed over: {error}");
+                    damaged.push(Damaged { step, error });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match damaged.iter().position(|it: &Damaged| matches!(it.error, RestoreError::Corrupt { .. })) {
+            Some(newest) => Err(damaged.swap_remove(newest).error),
+            None => Ok((None, damaged)),
+        }
+    }
+}
+
+/// A directory that was renamed to another step would restore as what it is not.
+fn check_step(path: &Path, expected: u64, found: u64) -> Result<(), RestoreError> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(RestoreError::corrupt(path, format!("it holds step {found}; rename it to {}", commit::step_name(found))))
+}
