@@ -13,7 +13,6 @@ STRAY_FILES = [
     "step-abc",
     "step-1.bak",
     "step-99",
-    "manifest.json",
     ".hidden",
     "model.safetensors",
 ]
