@@ -1,0 +1,150 @@
+"""What did not change is linked, not written; each checkpoint is still complete by itself."""
+
+import os
+import shutil
+
+import disk
+import numpy as np
+import pitstop
+import pytest
+from same import assert_same
+
+SIZE = 1 << 17  # elements: 1 MiB
+
+
+def state_at(step):
+    frozen = np.random.default_rng(0).standard_normal(SIZE)
+    return {"backbone": {"w": frozen}, "head": {"w": np.full(SIZE, float(step))}, "step": step}
+
+
+def save_steps(run, *steps, **options):
+    with pitstop.AsyncCheckpointer(run, **options) as checkpointer:
+        for step in steps:
+            checkpointer.save(step, state_at(step))
+
+
+def inode(run, step, name):
+    return (run / f"step-{step}" / name).stat().st_ino
+
+
+def test_an_unchanged_file_is_a_hard_link_and_a_changed_one_is_not(run):
+    save_steps(run, 1, 2, 3)
+    backbones = {inode(run, step, "backbone.safetensors") for step in (1, 2, 3)}
+    heads = {inode(run, step, "head.safetensors") for step in (1, 2, 3)}
+    assert (len(backbones), len(heads)) == (1, 3)
+    for step in (1, 2, 3):
+        assert_same(state_at(step), pitstop.restore(run, step))
+
+
+def test_without_incremental_every_file_is_written_anew(run):
+    save_steps(run, 1, 2, incremental=False)
+    for file in disk.files(run / "step-2"):
+        assert file.stat().st_nlink == 1
+        assert inode(run, 1, file.name) != inode(run, 2, file.name)
+
+
+def test_turning_incremental_off_later_breaks_the_links(run):
+    save_steps(run, 1, 2)
+    save_steps(run, 3, incremental=False)
+    assert inode(run, 3, "backbone.safetensors") != inode(run, 2, "backbone.safetensors")
+    assert_same(state_at(3), pitstop.restore(run, 3))
+
+
+@pytest.mark.parametrize("deleted", [1, 2, 3])
+def test_deleting_one_checkpoint_never_harms_another(run, deleted):
+    save_steps(run, 1, 2, 3)
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        checkpointer.delete(deleted)
+    left = [step for step in (1, 2, 3) if step != deleted]
+    assert disk.whole_steps(run) == left
+    for step in left:
+        assert_same(state_at(step), pitstop.restore(run, step))
+
+
+def test_overwriting_a_checkpoint_never_harms_another(run):
+    save_steps(run, 1, 2)
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        checkpointer.save(1, {"backbone": {"w": np.zeros(SIZE)}}, overwrite=True)
+    assert_same(state_at(2), pitstop.restore(run, 2))
+    assert_same({"backbone": {"w": np.zeros(SIZE)}}, pitstop.restore(run, 1))
+
+
+def test_retention_drops_the_original_and_keeps_the_link(run):
+    save_steps(run, 1, 2, 3, 4, retention=pitstop.KeepLast(1))
+    assert disk.whole_steps(run) == [4]
+    assert_same(state_at(4), pitstop.restore(run))
+    assert (run / "step-4" / "backbone.safetensors").stat().st_nlink == 1
+
+
+def test_a_checkpoint_is_complete_by_itself(run, tmp_path):
+    save_steps(run, 1, 2)
+    shutil.copytree(run / "step-2", tmp_path / "alone")
+    shutil.rmtree(run)
+    assert_same(state_at(2), pitstop.restore(tmp_path / "alone"))
+
+
+def test_a_state_that_does_not_change_costs_almost_nothing(run):
+    state = {"backbone": {"w": np.random.default_rng(0).standard_normal(SIZE)}, "loose": np.arange(SIZE)}
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        for step in range(10):
+            checkpointer.save(step, state)
+    unique = {file.stat().st_ino: file.stat().st_size for file in disk.files(run)}
+    assert sum(unique.values()) < 2 * SIZE * 8 + (1 << 18)
+    for step in range(10):
+        assert_same(state, pitstop.restore(run, step))
+
+
+def test_a_change_of_one_bit_is_a_change(run):
+    state = {"model": {"w": np.zeros(SIZE)}}
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        checkpointer.save(1, state)
+        state["model"]["w"][SIZE // 2] = -0.0
+        checkpointer.save(2, state)
+    for step, sign in [(1, False), (2, True)]:
+        assert np.signbit(pitstop.restore(run, step)["model"]["w"][SIZE // 2]) == sign
+
+
+def test_a_change_of_dtype_or_shape_or_name_alone_is_a_change(run):
+    zeros = np.zeros(SIZE, dtype=np.int64)
+    states = [
+        {"model": {"w": zeros}},
+        {"model": {"w": zeros.view(np.float64)}},
+        {"model": {"w": zeros.reshape(2, -1)}},
+        {"model": {"v": zeros}},
+        {"model": zeros},
+        {"other": {"w": zeros}},
+    ]
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        for step, state in enumerate(states):
+            checkpointer.save(step, state)
+    for step, state in enumerate(states):
+        assert_same(state, pitstop.restore(run, step))
+
+
+def test_a_damaged_file_is_not_linked_into_the_next_checkpoint(run):
+    """The file that changed on disk still had, by its manifest, the bytes to be saved."""
+    save_steps(run, 1)
+    with open(run / "step-1" / "backbone.safetensors", "r+b") as file:
+        file.truncate(100)
+    save_steps(run, 2)
+    assert_same(state_at(2), pitstop.restore(run, 2))
+
+
+def test_a_missing_predecessor_is_written_anew(run):
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        checkpointer.save(1, state_at(1)).result()
+        shutil.rmtree(run / "step-1")
+        checkpointer.save(2, state_at(2)).result()
+        os.unlink(run / "step-2" / "backbone.safetensors")
+        checkpointer.save(3, state_at(3)).result()
+    assert_same(state_at(3), pitstop.restore(run, 3))
+
+
+def test_a_failed_save_in_between_does_not_disturb_the_links(run):
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        checkpointer.save(1, state_at(1)).result()
+        with disk.replaced_by_a_file(run), pytest.raises(pitstop.SaveError):
+            checkpointer.save(2, state_at(2)).result()
+        checkpointer.save(3, state_at(3)).result()
+    assert inode(run, 1, "backbone.safetensors") == inode(run, 3, "backbone.safetensors")
+    assert_same(state_at(3), pitstop.restore(run, 3))

@@ -1,0 +1,363 @@
+"""Filling what is there: `into`, `only`, `like`, and the generators of random numbers."""
+
+import collections
+import dataclasses
+import random
+
+import disk
+import numpy as np
+import pitstop
+import pytest
+from same import assert_same
+
+
+class Scheduler:
+    """Something with a state of its own, as optimizers and schedulers have."""
+
+    def __init__(self, rate):
+        self.rate = rate
+        self.loaded = 0
+
+    def state_dict(self):
+        return {"rate": self.rate, "history": np.full(3, self.rate)}
+
+    def load_state_dict(self, state):
+        self.rate = state["rate"]
+        self.history = np.array(state["history"])
+        self.loaded += 1
+
+
+def made_with(value):
+    return {
+        "model": {
+            "layers": [{"w": np.full((2, 3), value)}, {"w": np.full(4, value)}],
+            "pair": (value, [value]),
+        },
+        "scheduler": Scheduler(value),
+        "plain": {"best": value, "name": str(value), "nothing": None if value else 0},
+        "history": [value],
+    }
+
+
+@pytest.fixture
+def saved(checkpointer):
+    """A checkpointer with step 1 in it, made with 1.5."""
+    checkpointer.save(1, made_with(1.5), metrics={"loss": 0.5})
+    checkpointer.wait()
+    return checkpointer
+
+
+def plain(state):
+    return state | {"scheduler": state["scheduler"].state_dict()}
+
+
+@pytest.mark.parametrize("fill", ["resume", "restore", "restore_step", "pitstop.restore"])
+def test_arrays_are_filled_in_place_and_plain_values_replaced(saved, run, fill):
+    target = made_with(0.0)
+    model, plain_values, scheduler = target["model"], target["plain"], target["scheduler"]
+    arrays = [layer["w"] for layer in model["layers"]]
+    addresses = [array.ctypes.data for array in arrays]
+    if fill == "resume":
+        assert saved.resume(into=target) == 1
+    elif fill == "restore":
+        saved.restore(into=target)
+    elif fill == "restore_step":
+        saved.restore(1, into=target)
+    else:
+        pitstop.restore(run, into=target)
+    assert_same(plain(made_with(1.5)), plain(target))
+    assert target["model"] is model
+    assert target["plain"] is plain_values
+    assert target["scheduler"] is scheduler
+    assert scheduler.loaded == 1
+    for layer, array, address in zip(model["layers"], arrays, addresses, strict=True):
+        assert layer["w"] is array
+        assert array.ctypes.data == address
+
+
+def test_a_list_of_plain_values_takes_the_saved_length(checkpointer):
+    checkpointer.save(1, {"history": [0.5, 0.25], "w": np.ones(2)})
+    state = {"history": [], "w": np.zeros(2)}
+    checkpointer.resume(into=state)
+    assert_same({"history": [0.5, 0.25], "w": np.ones(2)}, state)
+
+
+def test_a_plain_value_may_change_its_type(checkpointer):
+    checkpointer.save(1, {"best": 0.5, "note": None, "list": [1, "a"]})
+    state = {"best": None, "note": "old", "list": [None, 0]}
+    checkpointer.resume(into=state)
+    assert_same({"best": 0.5, "note": None, "list": [1, "a"]}, state)
+
+
+def test_into_an_array_a_list_or_an_object_at_the_top(tmp_path):
+    for name, state in [("array", np.arange(3.0)), ("list", [np.ones(2), 5]), ("object", Scheduler(2.0))]:
+        pitstop.save(tmp_path / name, state)
+    array, sequence, scheduler = np.zeros(3), [np.zeros(2), None], Scheduler(0.0)
+    pitstop.restore(tmp_path / "array", into=array)
+    pitstop.restore(tmp_path / "list", into=sequence)
+    pitstop.restore(tmp_path / "object", into=scheduler)
+    assert_same(np.arange(3.0), array)
+    assert_same([np.ones(2), 5], sequence)
+    assert scheduler.rate == 2.0
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        np.zeros((4, 6))[:, ::2],
+        np.zeros((3, 4)).T,
+        np.zeros((4, 3))[::-1, ::-1],
+        np.asfortranarray(np.zeros((4, 3))),
+        np.zeros((4, 3), dtype=">f8"),
+        np.zeros(12 * 8 + 1, np.uint8)[1:].view(np.float64).reshape(4, 3),
+    ],
+    ids=["strided", "transposed", "reversed", "fortran", "big_endian", "unaligned"],
+)
+def test_an_array_of_any_layout_is_filled(tmp_path, target):
+    values = np.random.default_rng(0).standard_normal((4, 3))
+    pitstop.save(tmp_path / "c", {"w": values})
+    state = {"w": target}
+    pitstop.restore(tmp_path / "c", into=state)
+    assert state["w"] is target
+    np.testing.assert_array_equal(target, values)
+
+
+@pytest.mark.parametrize("dtype", ["?", "u1", "i8", "f2", "f4", "c8", "c16", "M8[s]", "S4"])
+@pytest.mark.parametrize("shape", [(), (0,), (2, 3)])
+def test_an_array_of_any_dtype_is_filled(tmp_path, dtype, shape):
+    values = np.ones(shape).astype("i8").astype(dtype)
+    target = np.zeros(shape).astype("i8").astype(dtype)
+    pitstop.save(tmp_path / "c", {"w": values})
+    pitstop.restore(tmp_path / "c", into={"w": target})
+    assert_same(values, target)
+
+
+def test_a_filled_array_shows_through_every_view_of_it(tmp_path):
+    weight = np.arange(6.0)
+    pitstop.save(tmp_path / "c", {"a": weight, "b": weight[2:]})
+    memory = np.zeros(6)
+    pitstop.restore(tmp_path / "c", into={"a": memory, "b": memory[2:]})
+    assert_same(weight, memory)
+
+
+def test_bytearrays_and_buffers_take_the_saved_bytes(tmp_path):
+    pitstop.save(tmp_path / "c", {"buffer": bytearray(b"saved")})
+    state = {"buffer": bytearray(b"fresh")}
+    pitstop.restore(tmp_path / "c", into=state)
+    assert_same({"buffer": bytearray(b"saved")}, state)
+
+
+def test_special_containers_are_filled(checkpointer):
+    def made(value):
+        return {
+            "ordered": collections.OrderedDict(b=value, a=np.full(2, value)),
+            "queue": collections.deque([value, value], maxlen=3),
+            "counter": collections.Counter(x=int(value)),
+            "seen": {value},
+        }
+
+    checkpointer.save(1, made(2.0))
+    state = made(0.0)
+    array = state["ordered"]["a"]
+    checkpointer.resume(into=state)
+    assert_same(made(2.0), state)
+    assert state["ordered"]["a"] is array
+
+
+@dataclasses.dataclass
+class Settings:
+    rate: float
+    weight: np.ndarray
+
+
+def test_a_dataclass_is_filled_in_place(checkpointer):
+    checkpointer.save(1, {"settings": Settings(0.5, np.ones(2))})
+    settings = Settings(0.0, np.zeros(2))
+    weight = settings.weight
+    checkpointer.resume(into={"settings": settings})
+    assert settings.rate == 0.5
+    assert settings.weight is weight
+    assert_same(np.ones(2), weight)
+
+
+def mismatched():
+    state = made_with(0.0)
+    state["model"]["layers"][0] = {"w": np.zeros((3, 2)), "unexpected_bias": np.zeros(2)}
+    state["model"]["layers"][1]["w"] = np.zeros(4, dtype=np.float32)
+    del state["plain"]["best"]
+    state["plain"]["unexpected_value"] = 1
+    return state
+
+
+@pytest.mark.parametrize("call", ["resume", "restore"])
+def test_every_mismatch_is_named_at_once_and_nothing_is_touched(saved, call):
+    target, untouched = mismatched(), mismatched()
+    with pytest.raises(pitstop.StateMismatchError) as caught:
+        getattr(saved, call)(into=target)
+    message = str(caught.value)
+    for name in ["layers.0.w", "layers.1.w", "best", "unexpected_bias", "unexpected_value"]:
+        assert name in message
+    assert_same(plain(untouched), plain(target))
+    assert target["scheduler"].loaded == 0
+    assert isinstance(caught.value, ValueError)
+
+
+def test_a_hundred_mismatches_are_all_named(checkpointer):
+    checkpointer.save(1, {f"saved_{number:03}": np.zeros(1) for number in range(100)})
+    with pytest.raises(pitstop.StateMismatchError) as caught:
+        checkpointer.resume(into={f"wanted_{number:03}": np.zeros(1) for number in range(100)})
+    for number in range(100):
+        assert f"saved_{number:03}" in str(caught.value)
+        assert f"wanted_{number:03}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"w": 5, "n": 1},
+        {"w": np.zeros(3), "n": np.zeros(3)},
+        {"w": {"inner": 1}, "n": 1},
+        {"w": [np.zeros(3)], "n": 1},
+        [np.zeros(3), 1],
+    ],
+    ids=["value_for_array", "array_for_value", "dict_for_array", "list_for_array", "list_for_dict"],
+)
+def test_a_different_kind_of_thing_is_a_mismatch(checkpointer, target):
+    checkpointer.save(1, {"w": np.ones(3), "n": 2})
+    before = repr(target)
+    with pytest.raises(pitstop.StateMismatchError):
+        checkpointer.resume(into=target)
+    assert repr(target) == before
+
+
+def test_a_read_only_target_is_refused_and_nothing_is_touched(checkpointer):
+    checkpointer.save(1, {"a": np.ones(3), "b": np.ones(3)})
+    target = {"a": np.zeros(3), "b": np.zeros(3)}
+    target["b"].flags.writeable = False
+    with pytest.raises((ValueError, TypeError, pitstop.CheckpointError)):
+        checkpointer.resume(into=target)
+    assert_same({"a": np.zeros(3), "b": np.zeros(3)}, target)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "state.safetensors", "manifest.json"])
+def test_a_damaged_checkpoint_leaves_into_untouched(run, name):
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        checkpointer.save(1, {"model": {"w": np.ones(100)}, "loose": np.ones(100), "n": 1})
+    disk.flip(run / "step-1" / name, (run / "step-1" / name).stat().st_size - 5)
+    target = {"model": {"w": np.zeros(100)}, "loose": np.zeros(100), "n": 0}
+    with pytest.raises(pitstop.CorruptCheckpointError):
+        pitstop.restore(run, 1, into=target)
+    assert_same({"model": {"w": np.zeros(100)}, "loose": np.zeros(100), "n": 0}, target)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "expected"),
+    [
+        (
+            "model.*",
+            {
+                "model": {
+                    "layers": [{"w": np.full((2, 3), 1.5)}, {"w": np.full(4, 1.5)}],
+                    "pair": (1.5, [1.5]),
+                }
+            },
+        ),
+        ("model.layers.1.w", {"model": {"layers": [None, {"w": np.full(4, 1.5)}]}}),
+        (["*.best", "model.pair.0"], {"model": {"pair": (1.5, None)}, "plain": {"best": 1.5}}),
+        ("plain.n*", {"plain": {"name": "1.5", "nothing": None}}),
+        (["scheduler.rate"], {"scheduler": {"rate": 1.5}}),
+        ("history.?", {"history": [1.5]}),
+    ],
+    ids=str,
+)
+def test_only_restores_what_matches(saved, patterns, expected):
+    assert_same(expected, saved.restore(only=patterns))
+
+
+def test_only_distinguishes_case_and_takes_dots_in_keys(checkpointer):
+    model = {"h.0.W": np.ones(1), "h.0.w": np.zeros(1)}
+    checkpointer.save(1, {"model": model})
+    assert_same({"model": {"h.0.w": np.zeros(1)}}, checkpointer.restore(only="model.h.*.w"))
+
+
+def test_only_with_into_fills_what_matches_and_nothing_else(saved):
+    target = made_with(0.0)
+    saved.restore(into=target, only=["model.layers.1.*", "plain.best"])
+    expected = made_with(0.0)
+    expected["model"]["layers"][1]["w"][:] = 1.5
+    expected["plain"]["best"] = 1.5
+    assert_same(plain(expected), plain(target))
+    assert target["scheduler"].loaded == 0
+
+
+def test_only_reads_around_damage_elsewhere(run):
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        checkpointer.save(1, {"model": {"w": np.ones(100)}, "other": {"w": np.ones(100)}})
+    damaged = run / "step-1" / "other.safetensors"
+    disk.flip(damaged, damaged.stat().st_size - 1)
+    assert_same({"model": {"w": np.ones(100)}}, pitstop.restore(run, 1, only="model.*"))
+    with pytest.raises(pitstop.CorruptCheckpointError):
+        pitstop.restore(run, 1)
+
+
+Pair = collections.namedtuple("Pair", ["left", "right"])
+
+
+def test_like_gives_container_types_back(checkpointer):
+    state = {"pair": Pair(1, np.ones(2)), "settings": Settings(0.5, np.ones(2)), "plain": [1, 2]}
+    checkpointer.save(1, state)
+    template = {"pair": Pair(None, None), "settings": Settings(0.0, np.zeros(0)), "plain": []}
+    back = checkpointer.restore(like=template)
+    assert_same({"pair": state["pair"], "plain": [1, 2]}, {"pair": back["pair"], "plain": back["plain"]})
+    assert type(back["settings"]) is Settings
+    assert back["settings"].rate == 0.5
+    assert_same(np.ones(2), back["settings"].weight)
+    assert_same(np.zeros(0), template["settings"].weight)
+
+
+def test_like_that_does_not_fit_is_a_mismatch(checkpointer):
+    checkpointer.save(1, {"pair": Pair(1, 2)})
+    with pytest.raises(pitstop.StateMismatchError, match="other"):
+        checkpointer.restore(like={"other": Pair(0, 0)})
+
+
+def draws():
+    return [random.random(), random.gauss(0, 1), *np.random.random(3), np.random.standard_normal()]
+
+
+def test_rng_continues_python_and_numpy_where_they_were(checkpointer):
+    random.seed(1)
+    np.random.seed(2)
+    draws()  # leaves a second Gaussian waiting in both generators
+    state = {"rng": pitstop.Rng(), "step": 1}
+    checkpointer.save(1, state)
+    expected = [draws(), draws()]
+    random.seed(3)
+    np.random.seed(4)
+    checkpointer.resume(into={"rng": pitstop.Rng(), "step": 0})
+    assert [draws(), draws()] == expected
+
+
+def test_rng_is_taken_when_save_is_called(checkpointer, big_state):
+    random.seed(1)
+    checkpointer.save(1, big_state | {"rng": pitstop.Rng()})
+    expected = draws()
+    checkpointer.restore(into=big_state | {"rng": pitstop.Rng()})
+    assert draws() == expected
+
+
+def test_rng_restored_without_into_does_not_touch_the_generators(checkpointer):
+    checkpointer.save(1, {"rng": pitstop.Rng()}).result()
+    random.seed(5)
+    expected = random.random()
+    random.seed(5)
+    checkpointer.restore()
+    assert random.random() == expected
+
+
+def test_rng_has_a_state_to_save_and_load():
+    rng = pitstop.Rng()
+    before = rng.state_dict()
+    expected = draws()
+    rng.load_state_dict(before)
+    assert draws() == expected

@@ -1,0 +1,148 @@
+"""Saving many times costs no more memory, threads or file descriptors than saving a few times."""
+
+import json
+
+import child
+import pitstop
+
+MEASURE = """
+    import gc, json, os, sys
+    import numpy as np, pitstop
+
+    def measure():
+        gc.collect()
+        with open("/proc/self/statm") as file:
+            resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return {"resident": resident, "threads": len(os.listdir("/proc/self/task")),
+                "descriptors": len(os.listdir("/proc/self/fd"))}
+
+    def state(step):
+        return {"model": {"w": np.full(1 << 15, step), "layers": [np.full(100, step)] * 3},
+                "text": "x" * 1000, "step": step}
+
+    def close_and_open(number):
+        with pitstop.AsyncCheckpointer(sys.argv[1], fsync=False) as checkpointer:
+            checkpointer.save(number, state(number), overwrite=True)
+
+    def measured(work, warm_up, times):
+        for number in range(warm_up):
+            work(number)
+        before = measure()
+        for number in range(warm_up, warm_up + times):
+            work(number)
+        return before, measure()
+"""
+
+SAVES = """
+    with pitstop.AsyncCheckpointer(sys.argv[1], retention=pitstop.KeepLast(2), fsync=False) as checkpointer:
+        def work(number):
+            checkpointer.save(number, state(number), metrics={"loss": 1 / (number + 1)})
+            if number % 10 == 9:
+                checkpointer.wait()
+        print(json.dumps(measured(work, 200, 1000)))
+"""
+
+RESTORES = """
+    with pitstop.AsyncCheckpointer(sys.argv[1], fsync=False) as checkpointer:
+        checkpointer.save(1, state(1)).result()
+        filled = state(0)
+        def work(number):
+            checkpointer.restore()
+            checkpointer.restore(1, mmap=True)
+            checkpointer.resume(into=filled)
+            pitstop.restore(sys.argv[1])
+            checkpointer.checkpoints()
+        print(json.dumps(measured(work, 50, 300)))
+"""
+
+OPENS = """
+    print(json.dumps(measured(close_and_open, 50, 200)))
+"""
+
+REFUSALS = """
+    with pitstop.AsyncCheckpointer(sys.argv[1], fsync=False) as checkpointer:
+        checkpointer.save(1, state(1)).result()
+        def work(number):
+            for bad in ({"w": np.ones(1 << 15), "f": print}, state(1)):
+                try:
+                    checkpointer.save(1, bad)
+                except (pitstop.UnsupportedTypeError, pitstop.StepExistsError):
+                    pass
+        print(json.dumps(measured(work, 50, 500)))
+"""
+
+FAILURES = """
+    aside = sys.argv[1] + "-aside"
+    with pitstop.AsyncCheckpointer(sys.argv[1], fsync=False) as checkpointer:
+        os.rename(sys.argv[1], aside)
+        open(sys.argv[1], "w").close()
+        def work(number):
+            try:
+                checkpointer.save(number, state(number)).result()
+            except pitstop.SaveError:
+                pass
+        print(json.dumps(measured(work, 50, 300)))
+"""
+
+MEBIBYTE = 1 << 20
+
+
+def assert_no_growth(program, run):
+    before, after = json.loads(child.run(MEASURE + program, run))
+    assert after["threads"] <= before["threads"]
+    assert after["descriptors"] <= before["descriptors"]
+    assert after["resident"] - before["resident"] < 8 * MEBIBYTE
+
+
+def test_a_thousand_saves_do_not_grow(run):
+    assert_no_growth(SAVES, run)
+    assert [info.step for info in pitstop.checkpoints(run)] == [1198, 1199]
+
+
+def test_hundreds_of_restores_do_not_grow(run):
+    assert_no_growth(RESTORES, run)
+
+
+def test_hundreds_of_checkpointers_do_not_grow(run):
+    assert_no_growth(OPENS, run)
+
+
+def test_hundreds_of_refused_saves_do_not_grow(run):
+    assert_no_growth(REFUSALS, run)
+
+
+def test_hundreds_of_failed_saves_do_not_grow(run):
+    """A new worker is started after a failure; the old one must be gone."""
+    assert_no_growth(FAILURES, run)
+
+
+def test_a_closed_checkpointer_leaves_no_thread_and_no_descriptor(run):
+    output = child.run(
+        MEASURE
+        + """
+    before = measure()
+    close_and_open(1)
+    after = measure()
+    print([after[name] - before[name] for name in ("threads", "descriptors")])
+""",
+        run,
+    )
+    assert output.strip() == "[0, 0]"
+
+
+def test_a_large_state_is_not_held_twice(run):
+    """Beside the state itself there is one arena of its size, and no copy more."""
+    output = child.run(
+        MEASURE
+        + """
+    large = {"model": {"w": np.ones(32 << 20)}}
+    with pitstop.AsyncCheckpointer(sys.argv[1], fsync=False, incremental=False) as checkpointer:
+        for step in range(4):
+            checkpointer.save(step, large, overwrite=True)
+        checkpointer.wait()
+    import resource
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / large["model"]["w"].nbytes)
+""",
+        run,
+    )
+    assert float(output) < 2.6

@@ -1,0 +1,166 @@
+"""Every call from every thread at once: no deadlock, no mix-up."""
+
+import contextlib
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import disk
+import numpy as np
+import pitstop
+import pytest
+
+THREADS = 8
+
+
+def state_at(step):
+    return {"model": {"w": np.full(1000, step)}, "step": step}
+
+
+def assert_consistent(state):
+    assert (state["model"]["w"] == state["step"]).all()
+
+
+def all_at_once(*work):
+    """Runs every callable in a thread of its own, all starting together, and returns their results."""
+    barrier = threading.Barrier(len(work))
+
+    def start(one):
+        barrier.wait()
+        return one()
+
+    with ThreadPoolExecutor(len(work)) as pool:
+        return [future.result(timeout=60) for future in [pool.submit(start, one) for one in work]]
+
+
+def test_saves_from_many_threads_all_arrive(checkpointer, run):
+    def save_some(first):
+        for step in range(first, first + 40, THREADS):
+            checkpointer.save(step, state_at(step)).result()
+
+    all_at_once(*(lambda first=first: save_some(first) for first in range(THREADS)))
+    assert disk.whole_steps(run) == list(range(40))
+    for step in range(40):
+        state = checkpointer.restore(step)
+        assert state["step"] == step
+        assert_consistent(state)
+
+
+def test_one_step_from_many_threads_is_saved_once(checkpointer, run):
+    def save():
+        try:
+            checkpointer.save(1, state_at(1)).result()
+        except pitstop.StepExistsError:
+            return "exists"
+        return "saved"
+
+    outcomes = all_at_once(*[save] * THREADS)
+    assert outcomes.count("saved") == 1
+    assert disk.whole_steps(run) == [1]
+
+
+def test_everything_at_once(run):
+    with pitstop.AsyncCheckpointer(run, retention=pitstop.KeepLast(3), fsync=False) as checkpointer:
+        checkpointer.save(0, state_at(0)).result()
+        until = time.monotonic() + 2
+
+        def repeat(work):
+            count = 0
+            while time.monotonic() < until:
+                with contextlib.suppress(pitstop.CheckpointNotFoundError):  # retention was quicker
+                    work(count)
+                count += 1
+            return count
+
+        def look(_):
+            assert checkpointer.latest() in checkpointer.steps() or checkpointer.latest() is not None
+            checkpointer.plan()
+            checkpointer.best("loss")
+
+        def resume(_):
+            state = state_at(-1)
+            checkpointer.resume(into=state)
+            assert_consistent(state)
+
+        work = [
+            lambda count: checkpointer.save(count + 1, state_at(count + 1), metrics={"loss": 1.0}),
+            lambda _: assert_consistent(checkpointer.restore()),
+            lambda _: assert_consistent(pitstop.restore(run)),
+            resume,
+            look,
+            lambda _: checkpointer.wait(timeout=30),
+            lambda _: checkpointer.check(),
+            lambda _: pitstop.checkpoints(run),
+        ]
+        counts = all_at_once(*(lambda one=one: repeat(one) for one in work))
+        assert min(counts) >= 1
+        checkpointer.wait()
+        assert checkpointer.latest() == counts[0]
+    assert len(disk.whole_steps(run)) == 3
+
+
+def test_a_pending_failure_reaches_exactly_one_thread(run):
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        with disk.replaced_by_a_file(run):
+            handle = checkpointer.save(1, state_at(1))
+            while not handle.done():
+                time.sleep(0.005)
+
+        def check():
+            try:
+                checkpointer.check()
+            except pitstop.SaveError:
+                return 1
+            return 0
+
+        assert sum(all_at_once(*[check] * THREADS)) == 1
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_close_from_many_threads_during_a_save(run, attempt):
+    checkpointer = pitstop.AsyncCheckpointer(run)
+    checkpointer.save(1, {"w": np.zeros(1 << 20)})
+    all_at_once(*[checkpointer.close] * THREADS)
+    assert disk.whole_steps(run) == [1]
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_close_while_others_save_restore_and_wait(run, attempt):
+    checkpointer = pitstop.AsyncCheckpointer(run)
+    checkpointer.save(0, state_at(0)).result()
+
+    def until_closed(work):
+        for count in range(10_000):
+            try:
+                work(count)
+            except pitstop.CheckpointError as error:
+                return "closed" in str(error)
+        return False
+
+    def close():
+        time.sleep(0.05)
+        checkpointer.close()
+        return True
+
+    assert all(
+        all_at_once(
+            lambda: until_closed(lambda count: checkpointer.save(count + 1, state_at(count + 1))),
+            lambda: until_closed(lambda _: assert_consistent(checkpointer.restore(0))),
+            close,
+        )
+    )
+    for step in disk.whole_steps(run):
+        assert_consistent(pitstop.restore(run, step))
+
+
+def test_other_threads_run_while_one_waits(checkpointer, big_state):
+    """`wait` held the GIL, and nothing else ran until the save was over."""
+    checkpointer.save(1, big_state)
+    ticks = 0
+    thread = threading.Thread(target=checkpointer.wait)
+    thread.start()
+    while thread.is_alive():
+        ticks += 1
+        time.sleep(0.0005)
+    thread.join()
+    assert ticks >= 3
