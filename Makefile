@@ -1,0 +1,109 @@
+# One command a chore, the same at the desk and in CI. A machine needs cargo and Python >= 3.11;
+# the rest is installed into .venv (and .venv-frameworks), which every target makes and reuses.
+#
+#   make demo             kill a training run during a save, resume it, compare
+#   make test             every test that needs no framework, Rust and Python
+#   make test-frameworks  the tests with torch and JAX, at pinned versions
+#   make lint             formatting, clippy, ruff, mypy, stubtest, the walls
+#   make docs             the crate's documentation
+#   make fmt              format Rust and Python
+#   make clean            remove what the other targets made (checkpoints under runs/ stay)
+#
+# Another interpreter: make PYTHON=python3.13 test. Arguments for pytest: make test PYTEST="-x -k restore".
+
+SHELL = /bin/sh
+PYTHON ?= python3
+PYTEST ?=
+CARGO ?= cargo
+
+VENV = .venv
+FRAMEWORKS = .venv-frameworks
+BIN = $(VENV)/bin
+
+# In CI a Cargo.lock that is out of date is an error.
+LOCKED = $(if $(CI),--locked)
+
+# Such as 3.11, or 3.13t for a free-threaded build. Part of the stamps' names, so that another
+# interpreter gets an environment of its own instead of the old one's leftovers.
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2] + sys.abiflags)')
+
+SOURCES := Cargo.toml Cargo.lock pyproject.toml $(wildcard README.md) $(wildcard build.rs) \
+	$(shell find src python -type f ! -name '*.pyc' ! -name '*.so')
+WHEELS = target/wheels/$(VERSION)
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export PIP_NO_INPUT = 1
+
+.PHONY: demo test test-rust test-python test-frameworks lint lint-rust lint-python walls docs fmt clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/pitstop-$(VERSION)
+	$(BIN)/python examples/demo.py
+
+test: test-rust test-python
+
+test-rust:
+	$(CARGO) test $(LOCKED)
+
+test-python: $(VENV)/pitstop-$(VERSION)
+	$(BIN)/pytest -m "not frameworks" $(PYTEST)
+
+test-frameworks: $(FRAMEWORKS)/pitstop-$(VERSION)
+	$(FRAMEWORKS)/bin/pytest -m frameworks $(PYTEST)
+
+lint: lint-rust lint-python walls
+
+lint-rust: $(VENV)/tools-$(VERSION)
+	$(CARGO) fmt --check
+	$(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
+	PYO3_PYTHON=$(CURDIR)/$(BIN)/python $(CARGO) clippy $(LOCKED) --all-targets --features python -- -D warnings
+
+lint-python: $(VENV)/pitstop-$(VERSION)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy --strict
+	$(BIN)/python -m mypy.stubtest pitstop._native
+
+# pyo3 lives in one room, and a Rust user with default features gets no Python, no async
+# runtime and no terminal code.
+walls:
+	@files=$$(find . \( -name target -o -name '.?*' \) -prune -o -name '*.rs' ! -path './src/python/*' -print) \
+		|| exit 1; \
+	grep -nw pyo3 $$files; \
+	if [ $$? -ne 1 ]; then echo "wall: pyo3 may be named only under src/python/"; exit 1; fi
+	@tree=$$($(CARGO) tree $(LOCKED) -e normal --prefix none) || exit 1; \
+	echo "$$tree" | grep -E '^(pyo3|tokio|ratatui|crossterm)([-_][a-z0-9_-]*)? '; \
+	if [ $$? -ne 1 ]; then echo "wall: the default features may not bring these"; exit 1; fi
+	@echo "walls: they stand"
+
+docs:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(LOCKED) --no-deps
+
+fmt: $(VENV)/tools-$(VERSION)
+	$(CARGO) fmt
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:
+	$(CARGO) clean
+	rm -rf $(VENV) $(FRAMEWORKS) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# An environment is made anew when its requirements, or the interpreter, change.
+$(VENV)/tools-$(VERSION): tests/requirements.txt
+$(FRAMEWORKS)/tools-$(VERSION): tests/requirements.txt tests/requirements-frameworks.txt
+
+%/tools-$(VERSION):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pitstop needs Python >= 3.11: make PYTHON=... names one")'
+	$(PYTHON) -m venv --clear $*
+	$*/bin/python -m pip install --quiet -r $(lastword $^)
+	touch $@
+
+# One wheel, built as a user would get it, for all environments: the tests run on what is installed.
+$(WHEELS)/built: $(VENV)/tools-$(VERSION) $(SOURCES)
+	rm -rf $(WHEELS)
+	$(BIN)/maturin build $(LOCKED) --release --interpreter $(CURDIR)/$(BIN)/python --out $(WHEELS)
+	touch $@
+
+%/pitstop-$(VERSION): %/tools-$(VERSION) $(WHEELS)/built
+	$*/bin/python -m pip install --quiet --no-deps --force-reinstall $(WHEELS)/*.whl
+	touch $@
