@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::{CheckpointInfo, RestoreError};
@@ -21,8 +21,6 @@ pub struct Opened {
     pub info: CheckpointInfo,
     /// What it holds; the tensors lie in its files.
     pub state: State,
-    /// Where each tensor lies, by its index in the state: file and offset in bytes. `None` if in pieces.
-    pub places: Vec<Option<(PathBuf, u64)>>,
 }
 
 impl Opened {
@@ -84,17 +82,12 @@ pub(super) fn open(storage: &dyn Storage, path: &Path, verify: bool) -> Result<(
         verify_files(path, &manifest, &files)?;
     }
     let mut tensors = Vec::with_capacity(manifest.tensors.len());
-    let mut places = Vec::with_capacity(manifest.tensors.len());
     for entry in &manifest.tensors {
         tensors.push(tensor(entry, &files, verify).map_err(|why| RestoreError::corrupt(path.join(MANIFEST), why))?);
-        places.push(match entry.parts.as_slice() {
-            [part] if part.shape == entry.shape => Some((path.join(&part.file), part.start)),
-            _ => None,
-        });
     }
     let info = CheckpointInfo::new(&manifest, path.to_owned());
     let state = State { root: manifest.root.clone(), tensors };
-    Ok((manifest, Opened { info, state, places }))
+    Ok((manifest, Opened { info, state }))
 }
 
 fn read_manifest(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>, RestoreError> {

@@ -11,7 +11,7 @@ use super::flatten::FACTORIES;
 use super::known::Std;
 use super::tensor::Memory;
 use crate::snapshot::{Layout, ReadError, Target, load_into};
-use crate::state::{DType, Node, State, Tensor, TensorRef};
+use crate::state::{DType, Data, Node, State, Tensor, TensorRef};
 
 /// Tensors below this many bytes share memory with others, since each piece of memory has its cost.
 const SMALL: u64 = 64 << 10;
@@ -65,6 +65,56 @@ pub(super) fn load(state: State, framework: Option<&str>) -> Result<Loaded, Read
         targets.push(Target { tensor, into });
     }
     load_into(targets)?;
+    swap_bytes(&mut memories, &tensors, &places, &swapped);
+    Ok(Loaded { root, tensors, memories, places })
+}
+
+/// Maps the files of the tensors that the tree refers to, instead of reading them. Nothing is compared.
+///
+/// # Errors
+///
+/// [`ReadError`] if a file cannot be mapped, or a tensor in pieces cannot be read.
+pub(super) fn map(state: State) -> Result<Loaded, ReadError> {
+    let State { root, tensors } = state;
+    let mut wanted = vec![false; tensors.len()];
+    let mut swapped = vec![false; tensors.len()];
+    root.for_each_tensor(&mut |leaf| {
+        wanted[leaf.index] = true;
+        swapped[leaf.index] |= is_swapped(leaf, &tensors[leaf.index]);
+    });
+    let mut lengths: HashMap<String, u64> = HashMap::new();
+    for (tensor, _) in tensors.iter().zip(&wanted).filter(|(_, wanted)| **wanted) {
+        if let Data::Stored(stored) = &tensor.data {
+            let end = lengths.entry(stored.source.name().to_owned()).or_default();
+            *end = (*end).max(stored.offset + tensor.nbytes());
+        }
+    }
+    let mut memories = Vec::new();
+    let mut maps = HashMap::new();
+    for (path, len) in lengths {
+        let mapped = Memory::map_file(path.as_ref(), len).map_err(|source| ReadError::Io { tensor: path.clone(), source })?;
+        memories.push(mapped);
+        maps.insert(path, memories.len() - 1);
+    }
+    let mut places = vec![None; tensors.len()];
+    for (index, tensor) in tensors.iter().enumerate().filter(|(index, _)| wanted[*index]) {
+        places[index] = Some(match &tensor.data {
+            Data::Stored(stored) => Place { memory: maps[stored.source.name()], start: stored.offset },
+            _ => {
+                let mut memory = Memory::zeroed(tensor.nbytes() as usize)
+                    .map_err(|source| ReadError::Io { tensor: tensor.name.clone(), source })?;
+                load_into(vec![Target { tensor, into: memory.bytes_mut() }])?;
+                memories.push(memory);
+                Place { memory: memories.len() - 1, start: 0 }
+            }
+        });
+    }
+    swap_bytes(&mut memories, &tensors, &places, &swapped);
+    Ok(Loaded { root, tensors, memories, places })
+}
+
+/// Turns round the bytes of each element of the tensors that were saved from big-endian arrays.
+fn swap_bytes(memories: &mut [Memory], tensors: &[Tensor], places: &[Option<Place>], swapped: &[bool]) {
     for (index, place) in places.iter().enumerate() {
         if let (Some(place), true) = (place, swapped[index]) {
             let end = (place.start + tensors[index].nbytes()) as usize;
@@ -72,7 +122,6 @@ pub(super) fn load(state: State, framework: Option<&str>) -> Result<Loaded, Read
             bytes.chunks_exact_mut(tensors[index].dtype.swap_width()).for_each(<[u8]>::reverse);
         }
     }
-    Ok(Loaded { root, tensors, memories, places })
 }
 
 /// Whether the leaf wants its bytes in the other order than the stored one.
@@ -166,18 +215,42 @@ impl<'py, 'a> Builder<'py, 'a> {
         Ok(dict)
     }
 
-    /// The array that a leaf stands for.
-    pub(super) fn array(&mut self, leaf: &TensorRef) -> PyResult<Bound<'py, PyAny>> {
-        let key = (leaf.index, leaf.kind.to_string(), format!("{:?}", leaf.view));
+    /// The array that a leaf stands for, in the framework that was asked for or else its own.
+    fn array(&mut self, leaf: &TensorRef) -> PyResult<Bound<'py, PyAny>> {
+        match self.framework {
+            Some(framework) => self.array_as(leaf, framework),
+            None => self.array_as(leaf, arrays::framework(&leaf.kind)),
+        }
+    }
+
+    /// The array that a leaf stands for, in the given framework.
+    pub(super) fn array_as(&mut self, leaf: &TensorRef, framework: &str) -> PyResult<Bound<'py, PyAny>> {
+        let key = (leaf.index, format!("{framework}/{}", leaf.kind), format!("{:?}", leaf.view));
         if let Some(array) = self.made.get(&key) {
             return Ok(array.clone());
         }
         let missing = || PyValueError::new_err("a tensor of the checkpoint was not loaded");
         let tensor = self.tensors.get(leaf.index).ok_or_else(missing)?;
         let place = self.places.get(leaf.index).copied().flatten().ok_or_else(missing)?;
-        let array = arrays::make(&self.memories[place.memory], &Shown::of(leaf, tensor, place.start), self.framework)?;
+        let shown = Shown::of(leaf, tensor, place.start);
+        let memory = &self.memories[place.memory];
+        let converted = self.framework.is_none() && framework != "numpy" && is_swapped(leaf, tensor);
+        let array = match converted {
+            false => arrays::make(memory, &shown, framework)?,
+            // Its memory is big-endian, which only NumPy shows.
+            true => self.from_big_endian(arrays::make(memory, &shown, "numpy")?, framework)?,
+        };
         self.made.insert(key, array.clone());
         Ok(array)
+    }
+
+    fn from_big_endian(&self, array: Bound<'py, PyAny>, framework: &str) -> PyResult<Bound<'py, PyAny>> {
+        let native = array.getattr("dtype")?.call_method1("newbyteorder", ("=",))?;
+        let native = array.call_method1("astype", (native,))?;
+        match framework {
+            "torch" => self.py.import("torch")?.call_method1("from_numpy", (native,)),
+            _ => self.py.import("jax.numpy")?.call_method1("array", (native,)),
+        }
     }
 
     fn tagged(&mut self, tag: &str, value: &Node) -> PyResult<Bound<'py, PyAny>> {

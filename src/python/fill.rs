@@ -75,7 +75,7 @@ pub(super) fn fill<'py>(
     target: &Bound<'py, PyAny>,
     state: State,
     partial: bool,
-    damaged: impl Fn(Python<'py>, &ReadError) -> PyErr,
+    damaged: impl Fn(Python<'py>, ReadError) -> PyErr,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = target.py();
     let State { root, tensors } = state;
@@ -95,7 +95,7 @@ pub(super) fn fill<'py>(
     let fresh = State { root: Node::List(fresh), tensors: tensors.clone() };
     let jobs: Vec<Job> = writes.iter().map(|write| Job::new(write, &tensors)).collect();
     let read = py.detach(|| run(jobs, &tensors).and_then(|()| load(fresh, None)));
-    let loaded = read.map_err(|error| damaged(py, &error))?;
+    let loaded = read.map_err(|error| damaged(py, error))?;
     let Node::List(nodes) = loaded.root else { unreachable!("made a list above") };
     let mut builder = Builder::new(py, &loaded.tensors, &loaded.places, loaded.memories, None)?;
     apply(plan, &nodes, &mut builder)

@@ -3,16 +3,75 @@
 
 mod arrays;
 mod build;
+mod checkpointer;
+mod core;
+mod crossing;
 mod errors;
 mod fill;
 mod flatten;
+mod functions;
+mod handle;
+mod info;
+mod interrupter;
 mod known;
+mod like;
+mod logging;
+mod restoring;
+mod retention;
 mod tensor;
+mod waiting;
 
 use pyo3::prelude::*;
+use pyo3::types::IntoPyDict;
 
 #[pymodule(gil_used = false)]
 mod _native {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use super::checkpointer::AsyncCheckpointer;
+    #[pymodule_export]
+    use super::functions::{checkpoints, restore, save};
+    #[pymodule_export]
+    use super::handle::SaveHandle;
+    #[pymodule_export]
+    use super::info::CheckpointInfo;
+    #[pymodule_export]
+    use super::interrupter::Interrupter;
+    #[pymodule_export]
+    use super::retention::{Decision, KeepAll, KeepBest, KeepEvery, KeepFor, KeepLast, Retention};
     #[pymodule_export]
     use super::tensor::Memory;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::prepare(module.py())
+    }
+}
+
+/// Once for each process: logs and panics go the ways of Python, pending saves are drained when the
+/// interpreter ends, and a forked child lets go of what is its parent's.
+fn prepare(py: Python<'_>) -> PyResult<()> {
+    logging::install();
+    crossing::install();
+    let drain = wrap_pyfunction!(drain_all, py)?;
+    py.import("atexit")?.call_method1("register", (drain,))?;
+    let os = py.import("os")?;
+    if os.hasattr("register_at_fork")? {
+        let abandon = [("after_in_child", wrap_pyfunction!(abandon_all, py)?)];
+        os.call_method("register_at_fork", (), Some(&abandon.into_py_dict(py)?))?;
+    }
+    Ok(())
+}
+
+/// Saves what is pending when the interpreter ends, and raises what nobody has heard of.
+#[pyfunction]
+fn drain_all(py: Python<'_>) -> PyResult<()> {
+    core::drain_all(py)
+}
+
+/// Closes, in a forked child, the locks that belong to its parent.
+#[pyfunction]
+fn abandon_all() {
+    core::abandon_all();
 }

@@ -146,15 +146,23 @@ impl Memory {
         Ok(Memory { bytes: Bytes::Heap { start, len } })
     }
 
-    /// A private, writable map of a file: changes stay in this process.
-    pub(super) fn map_file(path: &std::path::Path, expected: u64) -> io::Result<Memory> {
-        let file = std::fs::File::open(path)?;
-        if file.metadata()?.len() != expected {
+    /// A private, writable map of a file of at least `len` bytes: changes stay in this process.
+    pub(super) fn map_file(path: &std::path::Path, len: u64) -> io::Result<Memory> {
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::OpenOptionsExt;
+            options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+        }
+        let file = options.open(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() || metadata.len() < len {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is not as long as it was written"));
         }
         // SAFETY: checkpoints are never changed in place; what a foreign process does to the file while it
         // is mapped is outside what any process can guard against, and documented for `mmap=True`.
-        let map = unsafe { memmap2::MmapOptions::new().len(expected as usize).map_copy(&file)? };
+        let map = unsafe { memmap2::MmapOptions::new().map_copy(&file)? };
         Ok(Memory { bytes: Bytes::Mapped(map) })
     }
 

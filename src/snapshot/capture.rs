@@ -53,6 +53,27 @@ pub fn capture(mut state: State, arena: &Arena) -> io::Result<State> {
     Ok(state)
 }
 
+/// Bytes of the arena that [`capture`] would take for this state.
+pub fn bytes_to_copy(state: &State) -> u64 {
+    let leaves = state.tensors.iter().flat_map(|tensor| match &tensor.data {
+        Data::Pieces(pieces) => pieces.iter().map(|piece| &piece.tensor).collect(),
+        _ => vec![tensor],
+    });
+    leaves.filter(|tensor| !can_borrow(tensor)).map(|tensor| tensor.nbytes().next_multiple_of(ALIGNMENT as u64)).sum()
+}
+
+/// Declares that nobody changes the memory of the state until it is saved, so that [`capture`] borrows all of
+/// it that lies as it is stored.
+#[must_use]
+pub fn hold_still(mut state: State) -> State {
+    for tensor in leaves_mut(&mut state.tensors) {
+        if let Data::Memory(memory) = &mut tensor.data {
+            memory.immutable = true;
+        }
+    }
+    state
+}
+
 /// Computes the checksums that are still missing, without copying.
 ///
 /// # Errors

@@ -11,6 +11,6 @@ mod load;
 mod transfer;
 
 pub use arena::Arena;
-pub use capture::{capture, fill_checksums};
+pub use capture::{bytes_to_copy, capture, fill_checksums, hold_still};
 pub use layout::Layout;
 pub use load::{ReadError, Target, load, load_into, verify};

@@ -3,7 +3,7 @@
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyCapsule, PyMemoryView};
+use pyo3::types::{PyByteArray, PyBytes, PyCapsule, PyMemoryView};
 
 use super::numpy::{kind, with_inner};
 use super::{Array, Shown, framework, logical, unsupported};
@@ -126,6 +126,7 @@ pub(super) fn make<'py>(memory: &Bound<'py, Memory>, shown: &Shown<'_>) -> PyRes
     }
     let bytes = whole.get_item(pyo3::types::PySlice::new(py, start as isize, (start + len) as isize, 1))?;
     match framework(shown.kind) {
+        "bytes" => py.get_type::<PyBytes>().call1((bytes,)),
         "bytearray" => py.get_type::<PyByteArray>().call1((bytes,)),
         "array" => {
             let array = Std::get(py)?.array.bind(py).call1((logical(shown.kind).unwrap_or("B"),))?;
@@ -149,9 +150,10 @@ fn strided<'py>(memory: &Bound<'py, Memory>, shown: &Shown<'_>) -> PyResult<Boun
     let array = super::numpy::Numpy::import(memory.py())?.make(memory, &plain)?;
     match framework(shown.kind) {
         "memoryview" => Ok(PyMemoryView::from(&array)?.into_any()),
-        "array" | "bytearray" => {
+        "array" | "bytearray" | "bytes" => {
             let bytes = array.call_method0("tobytes")?;
             match framework(shown.kind) {
+                "bytes" => Ok(bytes),
                 "bytearray" => memory.py().get_type::<PyByteArray>().call1((bytes,)),
                 _ => {
                     let class = Std::get(memory.py())?.array.bind(memory.py());

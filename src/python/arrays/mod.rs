@@ -136,21 +136,19 @@ impl Shown<'_> {
     }
 }
 
-/// Makes the array over `memory`, in `want` or else in the framework it was saved from.
+/// Makes the array over `memory` in the given framework.
 pub(super) fn make<'py>(
     memory: &Bound<'py, PyMemory>,
     shown: &Shown<'_>,
-    want: Option<&str>,
+    want: &str,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = memory.py();
-    match want.unwrap_or_else(|| framework(shown.kind)) {
-        "torch" => torch::Torch::import(py)?.make(memory, shown),
-        "jax" => jax::Jax::import(py)?.make(memory, shown),
-        "" | "numpy" => numpy::Numpy::import(py)?.make(memory, shown),
-        "array" | "memoryview" | "bytearray" if want.is_none() => buffer::make(memory, shown),
-        other => Err(PyValueError::new_err(format!(
-            "framework must be \"numpy\", \"torch\" or \"jax\", not {other:?}"
-        ))),
+    match (want, framework(shown.kind)) {
+        // Byte strings and the like are no arrays to their owners, whatever framework the arrays are to be in.
+        (_, "bytes" | "bytearray" | "array" | "memoryview") => buffer::make(memory, shown),
+        ("torch", _) => torch::Torch::import(py)?.make(memory, shown),
+        ("jax", _) => jax::Jax::import(py)?.make(memory, shown),
+        _ => numpy::Numpy::import(py)?.make(memory, shown),
     }
 }
 

@@ -1,0 +1,588 @@
+//! `AsyncCheckpointer`: the face of the worker.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyMapping};
+use pyo3::{PyTraverseError, PyVisit};
+
+use super::core::Core;
+use super::crossing::crossing;
+use super::errors;
+use super::flatten::{Flattened, flatten};
+use super::handle::SaveHandle;
+use super::info::CheckpointInfo;
+use super::interrupter::Interrupter;
+use super::restoring::{self, Request};
+use super::retention::{Decision, Policy, parse_mode};
+use super::waiting::{Deadline, MOMENT, until};
+use crate::checkpointer::{CheckpointerError, Pending, TrySubmitError};
+use crate::file_checkpointer::{CheckpointInfo as Info, Options, RestoreError, SaveOptions, Ticket, Transfer};
+use crate::snapshot::{bytes_to_copy, capture, hold_still};
+use crate::state::Node;
+use crate::storage::LockError;
+
+/// What a save does while another is in flight.
+#[derive(Clone, Copy)]
+enum OnBusy {
+    Wait,
+    Skip,
+    Raise,
+}
+
+/// Saves the state of a training run in the background, and gives it back.
+///
+/// One checkpointer writes to a directory at a time; any number of readers may look at it. Use it as a
+/// context manager, or call ``close``: both wait for what is pending and raise what went wrong.
+///
+/// Args:
+///     directory: Where the checkpoints go, one subdirectory a step; made with its parents.
+///     retention: Which checkpoints stay after each save: ``KeepLast(3) | KeepBest("loss")``, or a function that
+///         is given the list of ``CheckpointInfo`` and returns the steps to keep. Default: all.
+///     interrupter: Told of each failure in the background; then ``save`` and ``delete`` do not raise those,
+///         and ``wait`` and ``close`` still do.
+///     on_busy: What ``save`` does while another save is in flight: ``"wait"``; ``"skip"``, which returns a handle
+///         whose ``skipped`` is true; or ``"raise"``.
+///     memory_limit: Bytes of host memory that snapshots may take. A larger state is written straight from the
+///         training's memory, and ``save`` blocks until it is durable. Default: as much as the state has.
+///     verify: Compare every checksum when restoring.
+///     incremental: Link files that did not change since the previous checkpoint instead of writing them.
+///     fsync: Make every save durable. Without, a power cut may lose checkpoints that were reported as saved.
+///
+/// Raises:
+///     DirectoryLockedError: Another checkpointer writes there; the message names its process.
+///     OSError: The directory cannot be made or used.
+///
+/// Example:
+///     >>> with pitstop.AsyncCheckpointer("runs/exp1") as ckpt:
+///     ...     start = ckpt.resume(into=state) or 0
+///     ...     for step in range(start + 1, 1001):
+///     ...         train_step(state)
+///     ...         if step % 100 == 0:
+///     ...             ckpt.save(step, state)
+#[pyclass(frozen, weakref, name = "AsyncCheckpointer", module = "pitstop")]
+pub(super) struct AsyncCheckpointer {
+    core: Option<Arc<Core>>,
+    policy: Policy,
+    on_busy: OnBusy,
+    memory_limit: Option<u64>,
+}
+
+impl AsyncCheckpointer {
+    /// The core, after what every call does first.
+    fn enter(&self, py: Python<'_>) -> PyResult<&Arc<Core>> {
+        let core = self.core.as_ref().ok_or_else(|| errors::named(py, "CheckpointError", "the checkpointer is closed"))?;
+        core.enter(py)?;
+        Ok(core)
+    }
+
+    /// The same for calls that need the worker.
+    fn enter_open(&self, py: Python<'_>) -> PyResult<&Arc<Core>> {
+        let core = self.enter(py)?;
+        match core.files() {
+            Some(_) => Ok(core),
+            None => Err(errors::from_checkpointer(py, &CheckpointerError::Closed)),
+        }
+    }
+}
+
+#[pymethods]
+impl AsyncCheckpointer {
+    #[new]
+    #[pyo3(signature = (directory, *, retention=None, interrupter=None, on_busy="wait", memory_limit=None, verify=true, incremental=true, fsync=true))]
+    #[expect(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "they are keywords in Python")]
+    fn new(
+        py: Python<'_>,
+        directory: PathBuf,
+        retention: Option<&Bound<'_, PyAny>>,
+        interrupter: Option<&Bound<'_, Interrupter>>,
+        on_busy: &str,
+        memory_limit: Option<&Bound<'_, PyAny>>,
+        verify: bool,
+        incremental: bool,
+        fsync: bool,
+    ) -> PyResult<AsyncCheckpointer> {
+        crossing("AsyncCheckpointer", || {
+            let on_busy = match on_busy {
+                "wait" => OnBusy::Wait,
+                "skip" => OnBusy::Skip,
+                "raise" => OnBusy::Raise,
+                other => {
+                    let why = format!("on_busy must be \"wait\", \"skip\" or \"raise\", not {other:?}");
+                    return Err(PyValueError::new_err(why));
+                }
+            };
+            let memory_limit = memory_limit.map(|limit| count(limit, "memory_limit")).transpose()?;
+            let policy = Policy::from_python(&retention.map_or_else(|| py.None().into_bound(py), Clone::clone))?;
+            let resolved = if policy.has_callable() { crate::Retention::All } else { policy.resolve(py, &[])? };
+            let options = Options { retention: resolved, verify, incremental, fsync };
+            let interrupter = interrupter.map(|interrupter| interrupter.get().inner());
+            let opened = py.detach(|| Core::open(directory, options, interrupter));
+            let core = opened.map_err(|error| locked(py, &error))?;
+            core.enter(py)?;
+            Ok(AsyncCheckpointer { core: Some(core), policy, on_busy, memory_limit })
+        })
+    }
+
+    /// Takes a snapshot of the state and saves it in the background.
+    ///
+    /// Returns once the tensors are copied, at the speed of memory: they may be changed at once. Arrays that
+    /// nobody can change, such as those of JAX, are not copied. If the state is larger than ``memory_limit``,
+    /// it returns only when the checkpoint is durable, and Ctrl-C waits for that.
+    ///
+    /// Args:
+    ///     step: The training step, not negative.
+    ///     state: Nested containers with arrays and plain values, and objects with ``state_dict()``.
+    ///     metrics: Numbers to keep with the checkpoint, by name; retention and ``best`` judge by them.
+    ///     metadata: Plain values to keep with the checkpoint.
+    ///     overwrite: Replace a checkpoint of the same step, atomically.
+    ///
+    /// Returns:
+    ///     A handle to follow the save with.
+    ///
+    /// Raises:
+    ///     UnsupportedTypeError: The state holds something that cannot be saved; the message says where.
+    ///     StepExistsError: The step was saved before.
+    ///     SaveError: An *earlier* save failed, and nobody had heard of it. This one was not made.
+    #[pyo3(signature = (step, state, *, metrics=None, metadata=None, overwrite=false))]
+    fn save(
+        &self,
+        py: Python<'_>,
+        step: &Bound<'_, PyAny>,
+        state: &Bound<'_, PyAny>,
+        metrics: Option<&Bound<'_, PyAny>>,
+        metadata: Option<&Bound<'_, PyAny>>,
+        overwrite: bool,
+    ) -> PyResult<SaveHandle> {
+        crossing("AsyncCheckpointer.save", || {
+            let core = self.enter_open(py)?;
+            let step = count(step, "step")?;
+            let mut options = save_options(metrics, metadata, overwrite)?;
+            core.raise_earlier_failure(py)?;
+            let _one_at_a_time = core.begin_save(py)?;
+            if !core.worker().is_idle() {
+                match self.on_busy {
+                    OnBusy::Wait => core.wait_idle(py)?,
+                    OnBusy::Skip => return Ok(SaveHandle::skipped_at(step)),
+                    OnBusy::Raise => {
+                        return Err(errors::named(py, "CheckpointError", "another save is in flight"));
+                    }
+                }
+            }
+            core.raise_earlier_failure(py)?;
+            options.overwrite |= may_replace(py, core, step, overwrite)?;
+            let Flattened { state, owners, lenders } = flatten(state, "state")?;
+            if self.policy.has_callable() {
+                options.retention = Some(self.retention_after(py, core, step, state.nbytes(), &options)?);
+            }
+            let limited = self.memory_limit.is_some_and(|limit| bytes_to_copy(&state) > limit);
+            let state = if limited { hold_still(state) } else { state };
+            let state = py.detach(|| capture(state, &core.arena)).map_err(|error| errors::os_error(py, &error))?;
+            let ticket = Arc::new(Ticket::default());
+            let transfer = Transfer { state, options, ticket: Arc::clone(&ticket) };
+            let pending = Arc::new(hand_over(py, core, step, transfer)?);
+            if limited {
+                // The worker reads the training's own memory, so there is no way back before it is done.
+                py.detach(|| while !pending.done() {
+                    core.worker().wait_idle(MOMENT);
+                });
+            }
+            drop(owners);
+            core.lend(Arc::clone(&pending), lenders);
+            Ok(SaveHandle::new(step, pending, ticket))
+        })
+    }
+
+    /// Restores a checkpoint, after the saves that were made before.
+    ///
+    /// Args:
+    ///     step: Which one; by default the newest intact one. Damaged ones are passed over with a warning.
+    ///     into: Objects to fill in place: tensors keep their memory, objects with ``load_state_dict`` are given
+    ///         their state, plain values are replaced in their container.
+    ///     like: A template whose container types the result gets, such as a named tuple of optax.
+    ///     only: Glob pattern, or list of patterns, over names such as ``"model.*"``. What matches none is left
+    ///         out, or left as it is with ``into``.
+    ///     framework: ``"numpy"``, ``"torch"`` or ``"jax"``; by default what each array was.
+    ///     mmap: Return at once, with private, writable arrays that are read when they are touched. Their
+    ///         checksums are not compared.
+    ///
+    /// Returns:
+    ///     The state; with ``into`` the filled object itself.
+    ///
+    /// Raises:
+    ///     CheckpointNotFoundError: There is none.
+    ///     CorruptCheckpointError: It is not what was saved.
+    ///     StateMismatchError: It does not fit ``into`` or ``like``; all differences are listed.
+    #[pyo3(signature = (step=None, *, into=None, like=None, only=None, framework=None, mmap=false))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn restore<'py>(
+        &self,
+        py: Python<'py>,
+        step: Option<&Bound<'py, PyAny>>,
+        into: Option<Bound<'py, PyAny>>,
+        like: Option<Bound<'py, PyAny>>,
+        only: Option<&Bound<'py, PyAny>>,
+        framework: Option<String>,
+        mmap: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        crossing("AsyncCheckpointer.restore", || {
+            let core = self.enter_open(py)?;
+            let step = step.map(|step| count(step, "step")).transpose()?;
+            let request = Request::new(into, like, only, framework, mmap)?;
+            core.raise_earlier_failure(py)?;
+            let restored = restoring::through_worker(py, core, step, &request)?;
+            let (_, state) = restored.ok_or_else(|| restoring::not_found(py, core.run.directory()))?;
+            Ok(state)
+        })
+    }
+
+    /// Restores the newest intact checkpoint into what is there, to continue a run.
+    ///
+    /// Args:
+    ///     into: As for ``restore``.
+    ///
+    /// Returns:
+    ///     The step that was restored; ``None`` if there is no checkpoint, and then nothing is touched.
+    ///
+    /// Raises:
+    ///     CorruptCheckpointError: There are checkpoints, and all are damaged.
+    ///     StateMismatchError: It does not fit.
+    #[pyo3(signature = (*, into))]
+    fn resume(&self, py: Python<'_>, into: Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+        crossing("AsyncCheckpointer.resume", || {
+            let core = self.enter_open(py)?;
+            let request = Request::new(Some(into), None, None, None, false)?;
+            core.raise_earlier_failure(py)?;
+            Ok(restoring::through_worker(py, core, None, &request)?.map(|(step, _)| step))
+        })
+    }
+
+    /// The newest committed step, or ``None``. Never shows a step before it is durable.
+    fn latest(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        let core = self.enter(py)?;
+        look(py, || core.run.latest()).map(|info| info.map(|info| info.step))
+    }
+
+    /// The committed step with the best value of a metric, or ``None``. NaN is never best.
+    ///
+    /// Args:
+    ///     metric: Its name.
+    ///     mode: ``"min"`` or ``"max"``.
+    #[pyo3(signature = (metric, mode="min"))]
+    fn best(&self, py: Python<'_>, metric: &str, mode: &str) -> PyResult<Option<u64>> {
+        let core = self.enter(py)?;
+        let mode = parse_mode(mode)?;
+        look(py, || core.run.best(metric, mode)).map(|info| info.map(|info| info.step))
+    }
+
+    /// The committed steps, ascending.
+    fn steps(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        let core = self.enter(py)?;
+        Ok(look(py, || core.run.checkpoints())?.iter().map(|info| info.step).collect())
+    }
+
+    /// What is known of the committed checkpoints, by ascending step.
+    fn checkpoints(&self, py: Python<'_>) -> PyResult<Vec<CheckpointInfo>> {
+        let core = self.enter(py)?;
+        look(py, || core.run.checkpoints())?.iter().map(|info| CheckpointInfo::new(py, info)).collect()
+    }
+
+    /// What is known of one committed checkpoint.
+    ///
+    /// Raises:
+    ///     CheckpointNotFoundError: There is none of that step.
+    fn info(&self, py: Python<'_>, step: &Bound<'_, PyAny>) -> PyResult<CheckpointInfo> {
+        let core = self.enter(py)?;
+        let step = count(step, "step")?;
+        CheckpointInfo::new(py, &look(py, || core.run.info(step))?)
+    }
+
+    /// Deletes a checkpoint in the background. It vanishes at once and as a whole.
+    ///
+    /// Raises:
+    ///     CheckpointNotFoundError: There is none of that step.
+    ///     SaveError, DeleteError: An *earlier* call failed. Nothing was deleted.
+    fn delete(&self, py: Python<'_>, step: &Bound<'_, PyAny>) -> PyResult<()> {
+        crossing("AsyncCheckpointer.delete", || {
+            let core = self.enter_open(py)?;
+            let step = count(step, "step")?;
+            core.raise_earlier_failure(py)?;
+            core.wait_idle(py)?;
+            core.raise_earlier_failure(py)?;
+            match look(py, || core.run.info(step).map(drop).or_else(|error| match error {
+                RestoreError::Corrupt { .. } => Ok(()),
+                other => Err(other),
+            })) {
+                Ok(()) => {}
+                Err(error) => return Err(error),
+            }
+            let worker = core.worker();
+            let handed = until(py, || match worker.try_delete(step as usize) {
+                Ok(_) => Some(Ok(())),
+                Err(TrySubmitError::Busy(())) => {
+                    worker.wait_idle(MOMENT);
+                    None
+                }
+                Err(TrySubmitError::Failed(error, ())) => Some(Err(error)),
+            })?;
+            handed.map_err(|error| errors::from_checkpointer(py, &error))
+        })
+    }
+
+    /// Waits until everything is saved, and raises what went wrong and was not raised yet.
+    ///
+    /// Args:
+    ///     timeout: Seconds to wait; ``None`` for ever.
+    ///
+    /// Raises:
+    ///     SaveError, DeleteError, CallbackError: The oldest failure that was not raised yet.
+    ///     TimeoutError: Something is still in flight.
+    #[pyo3(signature = (timeout=None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        crossing("AsyncCheckpointer.wait", || {
+            let core = self.enter(py)?;
+            let deadline = Deadline::after(timeout)?;
+            let drained = until(py, || {
+                let over = deadline.is_over();
+                match core.worker().wait_idle(deadline.moment()) {
+                    true => Some(true),
+                    false => over.then_some(false),
+                }
+            })?;
+            core.enter(py)?;
+            core.raise_failure(py)?;
+            if drained { Ok(()) } else { Err(Deadline::error("the save in flight")) }
+        })
+    }
+
+    /// Raises a failure in the background that was not raised yet; else returns at once. Cheap.
+    ///
+    /// Raises:
+    ///     SaveError, DeleteError, CallbackError: The oldest failure that was not raised yet.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        let core = self.enter(py)?;
+        core.raise_failure(py)
+    }
+
+    /// What retention would keep if it ran now, and why.
+    ///
+    /// Returns:
+    ///     For each committed checkpoint its ``step``, ``keep`` and ``reasons``, by ascending step.
+    fn plan(&self, py: Python<'_>) -> PyResult<Vec<Decision>> {
+        let core = self.enter(py)?;
+        let infos = look(py, || core.run.checkpoints())?;
+        let retention = self.policy.resolve(py, &python_infos(py, &infos)?)?;
+        let summaries: Vec<_> = infos.iter().map(Info::summary).collect();
+        Ok(retention.decide(&summaries).into_iter().map(Decision::from).collect())
+    }
+
+    /// Waits until everything is saved, releases the directory and the memory, and raises what was not raised
+    /// yet. May be called again.
+    ///
+    /// Raises:
+    ///     SaveError, DeleteError, CallbackError: The oldest failure; its notes name any others.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        crossing("AsyncCheckpointer.close", || {
+            let core = self.enter(py)?;
+            let failures = core.close(py)?;
+            match failures.split_first() {
+                None => Ok(()),
+                Some((first, others)) => Err(with_notes(py, errors::from_checkpointer(py, first), others)),
+            }
+        })
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().enter(slf.py())?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (exc_type, exc, traceback, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exc_type: &Bound<'_, PyAny>,
+        exc: &Bound<'_, PyAny>,
+        traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let _ = (exc_type, traceback);
+        let closed = self.close(py);
+        if exc.is_none() {
+            return closed.map(|()| false);
+        }
+        // The exception on its way out is the news; what went wrong here goes along with it.
+        if let Err(error) = closed {
+            if error.get_type(py).is_subclass_of::<pyo3::exceptions::PyException>()? {
+                exc.call_method1("add_note", (format!("pitstop: {error}"),))?;
+            } else {
+                return Err(error);
+            }
+        }
+        Ok(false)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let directory = match &self.core {
+            Some(core) => core.run.directory().as_os_str().into_pyobject(py)?.repr()?.to_string(),
+            None => "None".to_owned(),
+        };
+        Ok(format!("AsyncCheckpointer({directory})"))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.policy.traverse(&visit)
+    }
+}
+
+impl AsyncCheckpointer {
+    /// The rule for after this save, with the answers of the user's functions.
+    fn retention_after(
+        &self,
+        py: Python<'_>,
+        core: &Core,
+        step: u64,
+        nbytes: u64,
+        options: &SaveOptions,
+    ) -> PyResult<crate::Retention> {
+        let mut infos = look(py, || core.run.checkpoints())?;
+        infos.retain(|info| info.step != step);
+        infos.push(Info {
+            step,
+            path: core.run.path(step),
+            created: std::time::SystemTime::now(),
+            metrics: options.metrics.clone(),
+            metadata: options.metadata.clone(),
+            nbytes,
+        });
+        infos.sort_by_key(|info| info.step);
+        self.policy.resolve(py, &python_infos(py, &infos)?)
+    }
+}
+
+impl Drop for AsyncCheckpointer {
+    fn drop(&mut self) {
+        let core = self.core.take();
+        // The worker is waited for, which other threads of Python need not do.
+        Python::attach(|py| py.detach(|| drop(core)));
+    }
+}
+
+fn python_infos<'py>(py: Python<'py>, infos: &[Info]) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    infos.iter().map(|info| Ok(Bound::new(py, CheckpointInfo::new(py, info)?)?.into_any())).collect()
+}
+
+fn with_notes(py: Python<'_>, error: PyErr, others: &[CheckpointerError]) -> PyErr {
+    for other in others {
+        // A note that cannot be added must not take the place of the error.
+        let _ = error.value(py).call_method1("add_note", (format!("also: {other}"),));
+    }
+    error
+}
+
+/// A number that counts something: an integer, not negative.
+pub(super) fn count(value: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
+    let number = value.call_method0("__index__").map_err(|_| {
+        PyTypeError::new_err(format!("{what} must be an integer, not {}", super::known::type_name(value)))
+    })?;
+    // Steps travel as `usize` and are compared with `i64` in other tools.
+    number.extract::<i64>().ok().and_then(|number| u64::try_from(number).ok()).ok_or_else(|| {
+        PyValueError::new_err(format!("{what} must be between 0 and 2**63 - 1, not {number}"))
+    })
+}
+
+/// Metrics and metadata as they are kept.
+pub(super) fn save_options(
+    metrics: Option<&Bound<'_, PyAny>>,
+    metadata: Option<&Bound<'_, PyAny>>,
+    overwrite: bool,
+) -> PyResult<SaveOptions> {
+    let mut options = SaveOptions { overwrite, ..SaveOptions::default() };
+    if let Some(metrics) = metrics {
+        let mapping = metrics
+            .cast::<PyMapping>()
+            .map_err(|_| PyTypeError::new_err("metrics must be a mapping from names to numbers"))?;
+        options.metrics = read_metrics(mapping)?;
+    }
+    if let Some(metadata) = metadata {
+        let flattened = flatten(metadata, "metadata")?;
+        if !flattened.state.tensors.is_empty() {
+            return Err(errors::named(
+                metadata.py(),
+                "UnsupportedTypeError",
+                "metadata holds arrays; put those into the state",
+            ));
+        }
+        options.metadata = flattened.state.root;
+    }
+    Ok(options)
+}
+
+fn read_metrics(metrics: &Bound<'_, PyMapping>) -> PyResult<BTreeMap<String, f64>> {
+    let mut read = BTreeMap::new();
+    let dict = metrics.py().get_type::<PyDict>().call1((metrics,))?.cast_into::<PyDict>()?;
+    for (name, value) in dict.iter() {
+        let name: String = name.extract().map_err(|_| PyTypeError::new_err("names of metrics must be text"))?;
+        let value: f64 = value.extract().map_err(|_| {
+            PyTypeError::new_err(format!("metric {name:?} must be a number, not {}", super::known::type_name(&value)))
+        })?;
+        read.insert(name, value);
+    }
+    Ok(read)
+}
+
+/// Whether what lies under the step's name is to be replaced.
+///
+/// # Errors
+///
+/// `StepExistsError` if it is there and is to stay.
+fn may_replace(py: Python<'_>, core: &Core, step: u64, overwrite: bool) -> PyResult<bool> {
+    let path = core.run.path(step);
+    let damaged = match py.detach(|| core.run.info(step)) {
+        Ok(_) => core.is_known_damaged(step),
+        // What is no checkpoint of ours, or none that can be looked at, is not ours to replace.
+        Err(RestoreError::NotFound { .. } | RestoreError::Io(_)) => return Ok(overwrite),
+        Err(_) => true,
+    };
+    if damaged || overwrite {
+        return Ok(true);
+    }
+    let why = format!("step {step} was saved before, in {}; pass overwrite=True to replace it", path.display());
+    Err(errors::named(py, "StepExistsError", &why))
+}
+
+fn hand_over(py: Python<'_>, core: &Core, step: u64, transfer: Transfer) -> PyResult<Pending> {
+    let mut transfer = Some(transfer);
+    let worker = core.worker();
+    let handed = until(py, || match worker.try_submit(step as usize, transfer.take()?) {
+        Ok(pending) => Some(Ok(pending)),
+        Err(TrySubmitError::Busy(back)) => {
+            transfer = Some(back);
+            worker.wait_idle(MOMENT);
+            None
+        }
+        Err(TrySubmitError::Failed(error, _)) => Some(Err(error)),
+    })?;
+    handed.map_err(|error| errors::from_checkpointer(py, &error))
+}
+
+/// Looks at the run, without the GIL. A run whose directory is gone has no checkpoints.
+fn look<T: Send>(py: Python<'_>, look: impl FnOnce() -> Result<T, RestoreError> + Send) -> PyResult<T> {
+    py.detach(look).map_err(|error| restoring::to_error(py, error))
+}
+
+/// The exception for a directory that cannot be opened for writing.
+pub(super) fn locked(py: Python<'_>, error: &LockError) -> PyErr {
+    match error {
+        LockError::Held { pid, .. } => {
+            let number = pid.into_pyobject(py);
+            match number {
+                Ok(number) => errors::with(py, "DirectoryLockedError", &error.to_string(), &[("pid", number)]),
+                Err(never) => match never {},
+            }
+        }
+        LockError::Io(error) => errors::os_error(py, error),
+    }
+}

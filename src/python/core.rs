@@ -1,0 +1,205 @@
+//! What an `AsyncCheckpointer` is made of, apart from its Python face.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use pyo3::prelude::*;
+
+use super::waiting::{MOMENT, until};
+use super::{errors, logging};
+use crate::checkpointer::{AsyncCheckpointer, CheckpointerError, Interrupter, Pending};
+use crate::file_checkpointer::{FileCheckpointer, Options, Run, Transfer};
+use crate::snapshot::Arena;
+use crate::storage::LockError;
+
+/// The checkpointer of one directory, in the process that made it.
+pub(super) struct Core {
+    /// The worker; its thread exists only in the process that made it.
+    worker: Option<AsyncCheckpointer<Transfer>>,
+    /// Gone once closed, so that the lock of the directory is released.
+    files: Mutex<Option<Arc<FileCheckpointer>>>,
+    pub(super) run: Run,
+    pub(super) options: Options,
+    pub(super) arena: Arena,
+    /// Held while a save takes its snapshot, by one thread at a time.
+    saving: Mutex<()>,
+    /// Python objects whose memory saves still read, each with the save that does.
+    lent: Mutex<Vec<(Arc<Pending>, Vec<Py<PyAny>>)>>,
+    /// Steps whose checkpoints were found damaged: saving them again replaces them.
+    damaged: Mutex<Vec<u64>>,
+    interrupted: bool,
+    pid: u32,
+}
+
+/// All checkpointers of the process that are alive.
+static ALIVE: Mutex<Vec<Weak<Core>>> = Mutex::new(Vec::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Core {
+    pub(super) fn open(
+        directory: PathBuf,
+        options: Options,
+        interrupter: Option<Interrupter>,
+    ) -> Result<Arc<Core>, LockError> {
+        let files = Arc::new(FileCheckpointer::open(directory, options.clone())?);
+        let run = files.run().clone();
+        let worker = AsyncCheckpointer::new(Arc::clone(&files));
+        let interrupted = interrupter.is_some();
+        let worker = match interrupter {
+            Some(interrupter) => worker.with_interrupter(interrupter),
+            None => worker,
+        };
+        let core = Arc::new(Core {
+            worker: Some(worker),
+            files: Mutex::new(Some(files)),
+            run,
+            options,
+            arena: Arena::default(),
+            saving: Mutex::default(),
+            lent: Mutex::default(),
+            damaged: Mutex::default(),
+            interrupted,
+            pid: std::process::id(),
+        });
+        let mut alive = lock(&ALIVE);
+        alive.retain(|core| core.strong_count() > 0);
+        alive.push(Arc::downgrade(&core));
+        Ok(core)
+    }
+
+    pub(super) fn worker(&self) -> &AsyncCheckpointer<Transfer> {
+        self.worker.as_ref().unwrap_or_else(|| unreachable!("taken only when dropped"))
+    }
+
+    pub(super) fn files(&self) -> Option<Arc<FileCheckpointer>> {
+        lock(&self.files).clone()
+    }
+
+    /// What every call does first: refuse in a forked child, hand over log records, let go of what is done.
+    pub(super) fn enter(&self, py: Python<'_>) -> PyResult<()> {
+        if self.pid != std::process::id() {
+            let why = format!(
+                "this checkpointer belongs to process {}; a forked child cannot use it, and must open its own \
+                 on another directory",
+                self.pid
+            );
+            return Err(errors::named(py, "CheckpointError", &why));
+        }
+        logging::drain(py)?;
+        self.reap();
+        Ok(())
+    }
+
+    /// Lets go of Python objects whose memory is no longer read. Called by threads of Python only.
+    fn reap(&self) {
+        let mut lent = lock(&self.lent);
+        let (done, reading) = std::mem::take(&mut *lent).into_iter().partition(|(pending, _)| pending.done());
+        *lent = reading;
+        drop(lent);
+        // Their finalizers may call anything, this checkpointer included, so no lock is held here.
+        let done: Vec<(Arc<Pending>, Vec<Py<PyAny>>)> = done;
+        drop(done);
+    }
+
+    pub(super) fn lend(&self, pending: Arc<Pending>, lenders: Vec<Py<PyAny>>) {
+        if !lenders.is_empty() {
+            lock(&self.lent).push((pending, lenders));
+        }
+    }
+
+    /// A failure from before that nobody has heard of yet, if calls are to raise those.
+    pub(super) fn raise_earlier_failure(&self, py: Python<'_>) -> PyResult<()> {
+        if self.interrupted {
+            return Ok(());
+        }
+        self.raise_failure(py)
+    }
+
+    pub(super) fn raise_failure(&self, py: Python<'_>) -> PyResult<()> {
+        self.worker().check().map_err(|error| errors::from_checkpointer(py, &error))
+    }
+
+    /// The right to take a snapshot; waits for other threads that do.
+    pub(super) fn begin_save(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, ()>> {
+        loop {
+            match self.saving.try_lock() {
+                Ok(guard) => return Ok(guard),
+                Err(std::sync::TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(std::sync::TryLockError::WouldBlock) => {
+                    py.detach(|| std::thread::sleep(std::time::Duration::from_millis(1)));
+                    py.check_signals()?;
+                }
+            }
+        }
+    }
+
+    pub(super) fn wait_idle(&self, py: Python<'_>) -> PyResult<()> {
+        until(py, || self.worker().wait_idle(MOMENT).then_some(()))
+    }
+
+    pub(super) fn note_damaged(&self, step: u64) {
+        lock(&self.damaged).push(step);
+    }
+
+    pub(super) fn is_known_damaged(&self, step: u64) -> bool {
+        lock(&self.damaged).contains(&step)
+    }
+
+    /// Drains and ends the worker, frees the arena and the lock; returns what had not been raised yet.
+    pub(super) fn close(&self, py: Python<'_>) -> PyResult<Vec<CheckpointerError>> {
+        let mut failures = Vec::new();
+        // Draining is done bit by bit, so that Ctrl-C ends the wait and leaves the save to go on.
+        self.wait_idle(py)?;
+        loop {
+            match py.detach(|| self.worker().close()) {
+                Ok(()) => break,
+                Err(error) => failures.push(error),
+            }
+        }
+        self.reap();
+        let files = lock(&self.files).take();
+        py.detach(|| drop(files));
+        self.arena.release();
+        Ok(failures)
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            // In a forked child there is no worker thread to wait for, and nothing of the parent's to free.
+            std::mem::forget(self.worker.take());
+            std::mem::forget(std::mem::take(&mut self.files));
+        }
+    }
+}
+
+/// Raises what is left when the interpreter ends, after everything pending is saved.
+pub(super) fn drain_all(py: Python<'_>) -> PyResult<()> {
+    let alive: Vec<Arc<Core>> = lock(&ALIVE).iter().filter_map(Weak::upgrade).collect();
+    let mut first = None;
+    for core in alive.into_iter().filter(|core| core.pid == std::process::id()) {
+        for failure in core.close(py)? {
+            first.get_or_insert(errors::from_checkpointer(py, &failure));
+        }
+    }
+    logging::drain(py)?;
+    first.map_or(Ok(()), Err)
+}
+
+/// In a forked child: closes the locks it was born with, so that it does not keep directories locked.
+pub(super) fn abandon_all() {
+    // The fork may have happened while another thread held one of these locks, which then stays locked.
+    let Ok(alive) = ALIVE.try_lock() else { return };
+    for core in alive.iter().filter_map(Weak::upgrade) {
+        if let Ok(files) = core.files.try_lock()
+            && let Some(files) = files.as_ref()
+        {
+            files.abandon_in_child();
+        }
+        std::mem::forget(core);
+    }
+}

@@ -1,0 +1,112 @@
+//! `SaveHandle`: follows one save.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use super::crossing::crossing;
+use super::errors;
+use super::info::CheckpointInfo;
+use super::waiting::{Deadline, until};
+use crate::checkpointer::{CheckpointerError, Pending};
+use crate::file_checkpointer::Ticket;
+
+/// Follows one save from the call to the commit.
+#[pyclass(frozen, name = "SaveHandle", module = "pitstop")]
+pub(super) struct SaveHandle {
+    step: u64,
+    following: Option<(Arc<Pending>, Arc<Ticket>)>,
+}
+
+impl SaveHandle {
+    pub(super) fn new(step: u64, pending: Arc<Pending>, ticket: Arc<Ticket>) -> SaveHandle {
+        SaveHandle { step, following: Some((pending, ticket)) }
+    }
+
+    /// A save that was not made, since another was in flight.
+    pub(super) fn skipped_at(step: u64) -> SaveHandle {
+        SaveHandle { step, following: None }
+    }
+}
+
+#[pymethods]
+impl SaveHandle {
+    /// The step that is saved.
+    #[getter]
+    fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Nothing is saved, since another save was in flight and ``on_busy`` is ``"skip"``.
+    #[getter]
+    fn skipped(&self) -> bool {
+        self.following.is_none()
+    }
+
+    /// Whether the save has ended, well or not. Never blocks, never raises its failure.
+    fn done(&self, py: Python<'_>) -> bool {
+        // The lock behind it may be held for a moment by the worker.
+        py.detach(|| self.following.as_ref().is_none_or(|(pending, _)| pending.done()))
+    }
+
+    /// Blocks until the state may be changed. It is copied when ``save`` returns, so this returns at once.
+    fn wait_snapshot(&self) {}
+
+    /// Waits until the checkpoint is durable.
+    ///
+    /// Args:
+    ///     timeout: Seconds to wait; ``None`` for ever.
+    ///
+    /// Returns:
+    ///     What was saved.
+    ///
+    /// Raises:
+    ///     SaveError: It failed; then no later call on the checkpointer raises this.
+    ///     TimeoutError: It is not done yet; it goes on.
+    ///     CheckpointError: It was skipped.
+    #[pyo3(signature = (timeout=None))]
+    fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<CheckpointInfo> {
+        crossing("SaveHandle.result", || {
+            let deadline = Deadline::after(timeout)?;
+            let Some((pending, ticket)) = &self.following else {
+                let why = format!("step {} was skipped, since another save was in flight", self.step);
+                return Err(errors::named(py, "CheckpointError", &why));
+            };
+            let waited = until(py, || {
+                let over = deadline.is_over();
+                match pending.wait(Some(deadline.moment())) {
+                    Some(result) => Some(Some(result)),
+                    None if over => Some(None),
+                    None => None,
+                }
+            })?;
+            match waited {
+                Some(Ok(())) => {
+                    let info = ticket.info().ok_or_else(|| {
+                        errors::from_checkpointer(py, &CheckpointerError::Unknown("nothing was saved".into()))
+                    })?;
+                    CheckpointInfo::new(py, info)
+                }
+                Some(Err(error)) => Err(errors::from_checkpointer(py, &error)),
+                None => Err(Deadline::error(&format!("saving step {}", self.step))),
+            }
+        })
+    }
+
+    /// How far the save is.
+    ///
+    /// Returns:
+    ///     Bytes written so far and bytes to write in all; the latter is 0 until it is known.
+    fn progress(&self) -> (u64, u64) {
+        self.following.as_ref().map_or((0, 0), |(_, ticket)| ticket.progress())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let state = match (&self.following, self.done(py)) {
+            (None, _) => "skipped",
+            (_, true) => "done",
+            (_, false) => "in flight",
+        };
+        format!("SaveHandle(step={}, {state})", self.step)
+    }
+}

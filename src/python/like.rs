@@ -1,0 +1,192 @@
+//! Giving restored values the container types of a template.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+
+use super::arrays::{self, jax::Jax};
+use super::build::Builder;
+use super::errors::Mismatch;
+use crate::state::Node;
+
+/// Builds `node` with the container types of `template`; where the template says nothing, as without one.
+///
+/// # Errors
+///
+/// `StateMismatchError` if a named tuple or a dataclass of the template has other fields.
+pub(super) fn build_like<'py>(
+    template: &Bound<'py, PyAny>,
+    node: &Node,
+    builder: &mut Builder<'py, '_>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut shaper = Shaper { builder, mismatch: Mismatch::default() };
+    let built = shaper.build(template, node, "")?;
+    match shaper.mismatch.is_empty() {
+        true => Ok(built),
+        false => Err(shaper.mismatch.into_error(template.py())),
+    }
+}
+
+struct Shaper<'py, 'a, 'b> {
+    builder: &'b mut Builder<'py, 'a>,
+    mismatch: Mismatch,
+}
+
+impl<'py> Shaper<'py, '_, '_> {
+    fn build(&mut self, template: &Bound<'py, PyAny>, node: &Node, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let class = template.get_type();
+        match node {
+            Node::Tensor(leaf) => match framework_of(template)? {
+                Some(framework) => self.builder.array_as(leaf, framework),
+                None => self.builder.build(node),
+            },
+            Node::Tagged { tag, value } if is_container(tag) => {
+                if let (true, Node::Dict(entries)) = (class.hasattr("_fields")?, value.as_ref()) {
+                    let names: Vec<String> = class.getattr("_fields")?.extract()?;
+                    let values = self.fields(template, names, entries, name)?;
+                    let values = values.into_iter().map(|(_, value)| value);
+                    return class.call_method1("_make", (PyTuple::new(template.py(), values)?,));
+                }
+                if let (true, Node::Dict(entries)) = (class.hasattr("__dataclass_fields__")?, value.as_ref()) {
+                    return self.dataclass(template, entries, name);
+                }
+                // The container itself is built as it was; what it holds follows the template.
+                self.tagged(template, tag, value, name)
+            }
+            Node::Dict(entries) => {
+                if let Ok(own) = template.cast::<PyDict>() {
+                    let built = self.entries(own, entries, name)?;
+                    return match class.is(template.py().get_type::<PyDict>()) {
+                        true => Ok(built.into_any()),
+                        false => class.call1((built,)),
+                    };
+                }
+                self.builder.build(node)
+            }
+            Node::List(items) => self.items(template, items, node, name),
+            Node::Tuple(items) => self.items(template, items, node, name),
+            _ => self.builder.build(node),
+        }
+    }
+
+    fn items(
+        &mut self,
+        template: &Bound<'py, PyAny>,
+        items: &[Node],
+        node: &Node,
+        name: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let own: Vec<Bound<'py, PyAny>> = match (template.cast::<PyList>(), template.cast::<PyTuple>()) {
+            (Ok(list), _) => list.iter().collect(),
+            (_, Ok(tuple)) => tuple.iter().collect(),
+            _ => return self.builder.build(node),
+        };
+        let mut built = Vec::with_capacity(items.len());
+        for (i, item) in items.iter().enumerate() {
+            built.push(match own.get(i) {
+                Some(own) => self.build(own, item, &join(name, &i.to_string()))?,
+                None => self.builder.build(item)?,
+            });
+        }
+        let py = template.py();
+        match template.is_instance_of::<PyTuple>() {
+            true => {
+                let tuple = PyTuple::new(py, built)?;
+                match template.get_type().getattr_opt("_make")? {
+                    Some(make) if own.len() == items.len() => make.call1((tuple,)),
+                    _ => Ok(tuple.into_any()),
+                }
+            }
+            false => Ok(PyList::new(py, built)?.into_any()),
+        }
+    }
+
+    fn entries(&mut self, own: &Bound<'py, PyDict>, entries: &[(Node, Node)], name: &str) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(own.py());
+        for (key, value) in entries {
+            let key_object = self.builder.build(key)?;
+            let value = match own.get_item(&key_object)? {
+                Some(own) => self.build(&own, value, &join(name, &key.name()))?,
+                None => self.builder.build(value)?,
+            };
+            dict.set_item(key_object, value)?;
+        }
+        Ok(dict)
+    }
+
+    fn tagged(&mut self, template: &Bound<'py, PyAny>, tag: &str, value: &Node, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let (Ok(own), Node::Dict(entries)) = (template.cast::<PyDict>(), value) else {
+            return self.builder.build(&Node::tagged(tag, value.clone()));
+        };
+        let built = self.entries(own, entries, name)?;
+        let empty = self.builder.build(&Node::tagged(tag, Node::Dict(Vec::new())))?;
+        match empty.hasattr("update")? {
+            // `Counter.update` would add; entries are set one by one.
+            true => {
+                for (key, value) in built.iter() {
+                    empty.set_item(key, value)?;
+                }
+                Ok(empty)
+            }
+            false => self.builder.build(&Node::tagged(tag, value.clone())),
+        }
+    }
+
+    fn fields(
+        &mut self,
+        template: &Bound<'py, PyAny>,
+        names: Vec<String>,
+        entries: &[(Node, Node)],
+        path: &str,
+    ) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
+        for (key, _) in entries.iter().filter(|(key, _)| !names.iter().any(|name| key.as_str() == Some(name))) {
+            self.mismatch.unexpected.push(join(path, &key.name()));
+        }
+        let mut values = Vec::with_capacity(names.len());
+        for name in names {
+            let own = template.getattr(PyString::new(template.py(), &name))?;
+            let entry = entries.iter().find(|(key, _)| key.as_str() == Some(&name));
+            let value = match entry {
+                Some((_, value)) => self.build(&own, value, &join(path, &name))?,
+                None => {
+                    self.mismatch.missing.push(join(path, &name));
+                    own
+                }
+            };
+            values.push((name, value));
+        }
+        Ok(values)
+    }
+
+    /// An instance with exactly the saved fields; nothing of the class runs, as with `copy.copy`.
+    fn dataclass(&mut self, template: &Bound<'py, PyAny>, entries: &[(Node, Node)], name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let py = template.py();
+        let fields = py.import("dataclasses")?.call_method1("fields", (template,))?;
+        let names: Vec<String> =
+            fields.try_iter()?.map(|field| field?.getattr("name")?.extract()).collect::<PyResult<_>>()?;
+        let values = self.fields(template, names, entries, name)?;
+        let object = py.get_type::<PyAny>().call_method1("__new__", (template.get_type(),))?;
+        let setattr = py.get_type::<PyAny>().getattr("__setattr__")?;
+        for (name, value) in values {
+            setattr.call1((&object, name, value))?;
+        }
+        Ok(object)
+    }
+}
+
+fn is_container(tag: &str) -> bool {
+    let name = tag.split(':').next().unwrap_or(tag);
+    matches!(name, "namedtuple" | "dataclass" | "types.SimpleNamespace") || name.starts_with("collections.")
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// The framework of a template's leaf, if it is an array, or stands for one in JAX.
+fn framework_of(template: &Bound<'_, PyAny>) -> PyResult<Option<&'static str>> {
+    if let Ok(Some(array)) = arrays::describe(template) {
+        return Ok(["numpy", "torch", "jax"].into_iter().find(|name| *name == arrays::framework(&array.kind)));
+    }
+    let stands_for_jax = Jax::get(template.py())?.is_some() && template.get_type().name()?.to_string() == "ShapeDtypeStruct";
+    Ok(stands_for_jax.then_some("jax"))
+}

@@ -1,0 +1,77 @@
+//! Waiting that Ctrl-C can end: never with the GIL, never longer than a moment without a look at signals.
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyTimeoutError;
+use pyo3::prelude::*;
+
+/// How long a wait may go on before signals are looked at.
+pub(super) const MOMENT: Duration = Duration::from_millis(20);
+
+/// Calls `poll` until it has something, each time without the GIL; each call waits a [`MOMENT`] at most.
+///
+/// # Errors
+///
+/// What a signal handler raises, such as `KeyboardInterrupt`.
+pub(super) fn until<T: Send>(py: Python<'_>, mut poll: impl FnMut() -> Option<T> + Send) -> PyResult<T> {
+    loop {
+        if let Some(result) = py.detach(&mut poll) {
+            return Ok(result);
+        }
+        py.check_signals()?;
+    }
+}
+
+/// Runs `job` on a thread of its own and waits for it. If a signal ends the wait, the job ends unheard.
+pub(super) fn aside<T: Send + 'static>(py: Python<'_>, job: impl FnOnce() -> T + Send + 'static) -> PyResult<T> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let run = move || {
+        // Whoever waited may have gone.
+        let _ = sender.send(job());
+    };
+    std::thread::Builder::new().name("pitstop-restore".into()).spawn(run)?;
+    let receiver = std::sync::Mutex::new(receiver);
+    let received = until(py, || {
+        let receiver = receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match receiver.recv_timeout(MOMENT) {
+            Ok(result) => Some(Some(result)),
+            Err(mpsc::RecvTimeoutError::Timeout) => None,
+            Err(mpsc::RecvTimeoutError::Disconnected) => Some(None),
+        }
+    })?;
+    received.ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("the restoring thread panicked"))
+}
+
+/// When a wait is over, as Python gives it: seconds, or `None` for ever.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// # Errors
+    ///
+    /// `ValueError` for a negative number or NaN.
+    pub(super) fn after(timeout: Option<f64>) -> PyResult<Deadline> {
+        let Some(seconds) = timeout else { return Ok(Deadline(None)) };
+        if seconds.is_nan() || seconds < 0.0 {
+            let why = format!("timeout must be a number of seconds of at least 0, not {seconds}");
+            return Err(pyo3::exceptions::PyValueError::new_err(why));
+        }
+        // What is too long to be represented is for ever.
+        let end = Duration::try_from_secs_f64(seconds).ok().and_then(|wait| Instant::now().checked_add(wait));
+        Ok(Deadline(end))
+    }
+
+    /// How long to wait now: a moment, or less if the end is near.
+    pub(super) fn moment(self) -> Duration {
+        self.0.map_or(MOMENT, |end| end.saturating_duration_since(Instant::now()).min(MOMENT))
+    }
+
+    pub(super) fn is_over(self) -> bool {
+        self.0.is_some_and(|end| Instant::now() >= end)
+    }
+
+    pub(super) fn error(what: &str) -> PyErr {
+        PyTimeoutError::new_err(format!("{what} is not done within the timeout"))
+    }
+}
