@@ -3,6 +3,7 @@
 
 mod arrays;
 mod build;
+mod crossing;
 mod errors;
 mod fill;
 mod flatten;
@@ -13,6 +14,15 @@ use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
 mod _native {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use super::tensor::Memory;
+
+    #[pymodule_init]
+    #[expect(clippy::unnecessary_wraps, reason = "the signature is given")]
+    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::crossing::install();
+        Ok(())
+    }
 }
