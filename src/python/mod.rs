@@ -8,6 +8,7 @@ mod errors;
 mod fill;
 mod flatten;
 mod known;
+mod logging;
 mod tensor;
 
 use pyo3::prelude::*;
@@ -23,6 +24,7 @@ mod _native {
     #[expect(clippy::unnecessary_wraps, reason = "the signature is given")]
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::crossing::install();
+        super::logging::install();
         Ok(())
     }
 }
