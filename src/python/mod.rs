@@ -7,6 +7,7 @@ mod crossing;
 mod errors;
 mod fill;
 mod flatten;
+mod interrupter;
 mod known;
 mod logging;
 mod tensor;
@@ -17,6 +18,8 @@ use pyo3::prelude::*;
 mod _native {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use super::interrupter::Interrupter;
     #[pymodule_export]
     use super::tensor::Memory;
 
