@@ -10,6 +10,7 @@ mod flatten;
 mod interrupter;
 mod known;
 mod logging;
+mod retention;
 mod tensor;
 
 use pyo3::prelude::*;
@@ -20,6 +21,8 @@ mod _native {
 
     #[pymodule_export]
     use super::interrupter::Interrupter;
+    #[pymodule_export]
+    use super::retention::{Decision, KeepAll, KeepBest, KeepEvery, KeepFor, KeepLast, Retention};
     #[pymodule_export]
     use super::tensor::Memory;
 
