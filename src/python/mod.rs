@@ -10,6 +10,8 @@ mod flatten;
 mod interrupter;
 mod known;
 mod logging;
+#[cfg(debug_assertions)]
+mod probe;
 mod retention;
 mod tensor;
 
@@ -21,6 +23,9 @@ mod _native {
 
     #[pymodule_export]
     use super::interrupter::Interrupter;
+    #[cfg(debug_assertions)]
+    #[pymodule_export]
+    use super::probe::{probe_decide, probe_drain, probe_log, probe_panic, probe_panic_in_thread, probe_stop};
     #[pymodule_export]
     use super::retention::{Decision, KeepAll, KeepBest, KeepEvery, KeepFor, KeepLast, Retention};
     #[pymodule_export]
