@@ -42,7 +42,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { retention: Retention::All, verify: true, incremental: true, fsync: true }
+        Options {
+            retention: Retention::All,
+            verify: true,
+            incremental: true,
+            fsync: true,
+        }
     }
 }
 
@@ -92,7 +97,10 @@ impl FileCheckpointer {
     /// # Errors
     ///
     /// [`LockError::Held`] if another checkpointer writes there; [`LockError::Io`] if it cannot be used.
-    pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<FileCheckpointer, LockError> {
+    pub fn open(
+        directory: impl AsRef<Path>,
+        options: Options,
+    ) -> Result<FileCheckpointer, LockError> {
         let storage = Arc::new(Local::new().fsync(options.fsync));
         FileCheckpointer::with_storage(storage, directory, options)
     }
@@ -112,7 +120,12 @@ impl FileCheckpointer {
         let lock = storage.lock(&directory.join(LOCK))?;
         commit::sweep(storage.as_ref(), directory).map_err(LockError::Io)?;
         let run = Run::new(storage, directory);
-        Ok(FileCheckpointer { run, options, lock, memory: Mutex::default() })
+        Ok(FileCheckpointer {
+            run,
+            options,
+            lock,
+            memory: Mutex::default(),
+        })
     }
 
     /// The run, to look at.
@@ -126,7 +139,12 @@ impl FileCheckpointer {
     ///
     /// Whatever the system reports.
     pub fn plan(&self) -> Result<Vec<Decision>, RestoreError> {
-        let summaries: Vec<_> = self.run.checkpoints()?.iter().map(CheckpointInfo::summary).collect();
+        let summaries: Vec<_> = self
+            .run
+            .checkpoints()?
+            .iter()
+            .map(CheckpointInfo::summary)
+            .collect();
         Ok(self.options.retention.decide(&summaries))
     }
 
@@ -137,7 +155,10 @@ impl FileCheckpointer {
     ///
     /// If all are damaged, or one cannot be read.
     pub fn restore_newest(&self) -> Result<Option<(u64, State)>, RestoreError> {
-        Ok(self.run.newest_intact(|step| Ok((step, self.load(step)?)))?.0)
+        Ok(self
+            .run
+            .newest_intact(|step| Ok((step, self.load(step)?)))?
+            .0)
     }
 
     fn load(&self, step: u64) -> Result<State, RestoreError> {
@@ -153,7 +174,13 @@ impl FileCheckpointer {
         self.lock.abandon_in_child();
     }
 
-    fn write(&self, step: u64, state: State, options: &SaveOptions, ticket: &Ticket) -> Result<(), CheckpointerError> {
+    fn write(
+        &self,
+        step: u64,
+        state: State,
+        options: &SaveOptions,
+        ticket: &Ticket,
+    ) -> Result<(), CheckpointerError> {
         let mut last = self.memory().last.take();
         if last.is_none() && self.options.incremental {
             last = self.newest_intact_manifest();
@@ -173,7 +200,13 @@ impl FileCheckpointer {
                 memory.last = Some(manifest);
                 memory.intact.insert(step);
                 drop(memory);
-                self.prune(step, options.retention.as_ref().unwrap_or(&self.options.retention));
+                self.prune(
+                    step,
+                    options
+                        .retention
+                        .as_ref()
+                        .unwrap_or(&self.options.retention),
+                );
                 Ok(())
             }
             Err(error) => {
@@ -189,7 +222,11 @@ impl FileCheckpointer {
         let intact = self.memory().intact.clone();
         intact.into_iter().rev().find_map(|step| {
             let path = self.run.path(step);
-            Some(reader::open(self.run.storage().as_ref(), &path, true).ok()?.0)
+            Some(
+                reader::open(self.run.storage().as_ref(), &path, true)
+                    .ok()?
+                    .0,
+            )
         })
     }
 
@@ -202,10 +239,21 @@ impl FileCheckpointer {
         let storage = self.run.storage().as_ref();
         let name = commit::step_name(step);
         let hidden = Hidden::new(Purpose::Deleted, &name).to_string();
-        publish(storage, self.run.directory(), Change::Vanish { name: &name, hidden: &hidden })?;
+        publish(
+            storage,
+            self.run.directory(),
+            Change::Vanish {
+                name: &name,
+                hidden: &hidden,
+            },
+        )?;
         let mut memory = self.memory();
         memory.intact.remove(&step);
-        if memory.last.as_ref().is_some_and(|manifest| manifest.step == step) {
+        if memory
+            .last
+            .as_ref()
+            .is_some_and(|manifest| manifest.step == step)
+        {
             memory.last = None;
         }
         drop(memory);
@@ -230,11 +278,24 @@ pub fn save_as(
     state: State,
     options: &SaveOptions,
 ) -> std::io::Result<CheckpointInfo> {
-    let invalid = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "the path has no name at its end");
-    let name = path.file_name().ok_or_else(invalid)?.to_str().ok_or_else(invalid)?;
+    let invalid = || {
+        std::io::Error::new(
+            std::io::ErrorKind::InvalidInput,
+            "the path has no name at its end",
+        )
+    };
+    let name = path
+        .file_name()
+        .ok_or_else(invalid)?
+        .to_str()
+        .ok_or_else(invalid)?;
     let parent = crate::storage::parent_of(path);
     storage.create_dir_all(parent)?;
-    let site = writer::Site { storage, parent, name };
+    let site = writer::Site {
+        storage,
+        parent,
+        name,
+    };
     let manifest = writer::write(&site, step, state, options, None, &Ticket::default())?;
     Ok(CheckpointInfo::new(&manifest, path.to_owned()))
 }
@@ -242,7 +303,12 @@ pub fn save_as(
 /// Restoring gives a state whose tensors are all in memory, each compared with its checksum.
 impl Checkpointer<State> for FileCheckpointer {
     fn save(&self, epoch: usize, record: State) -> Result<(), CheckpointerError> {
-        self.write(epoch as u64, record, &SaveOptions::default(), &Ticket::default())
+        self.write(
+            epoch as u64,
+            record,
+            &SaveOptions::default(),
+            &Ticket::default(),
+        )
     }
 
     fn delete(&self, epoch: usize) -> Result<(), CheckpointerError> {
@@ -265,6 +331,10 @@ impl Checkpointer<Transfer> for FileCheckpointer {
     }
 
     fn restore(&self, epoch: usize) -> Result<Transfer, CheckpointerError> {
-        Ok(self.run.open(epoch as u64, self.options.verify)?.state.into())
+        Ok(self
+            .run
+            .open(epoch as u64, self.options.verify)?
+            .state
+            .into())
     }
 }

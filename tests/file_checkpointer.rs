@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pitstop::{
-    AsyncCheckpointer, Checkpointer, DType, Data, FileCheckpointer, Mode, Node, Options, Piece, RestoreError,
-    Retention, Run, SaveOptions, State, Tensor, Transfer,
+    AsyncCheckpointer, Checkpointer, DType, Data, FileCheckpointer, Mode, Node, Options, Piece,
+    RestoreError, Retention, Run, SaveOptions, State, Tensor, Transfer,
 };
 
 fn state(n: u8) -> State {
@@ -34,7 +34,13 @@ fn save(checkpointer: &FileCheckpointer, step: usize, n: u8) {
 }
 
 fn steps(checkpointer: &FileCheckpointer) -> Vec<u64> {
-    checkpointer.run().checkpoints().unwrap().iter().map(|info| info.step).collect()
+    checkpointer
+        .run()
+        .checkpoints()
+        .unwrap()
+        .iter()
+        .map(|info| info.step)
+        .collect()
 }
 
 fn flip(path: &Path, at: usize) {
@@ -64,12 +70,18 @@ fn the_files_are_plain_safetensors() {
     let bytes = fs::read(directory.path().join("step-1/model.safetensors")).unwrap();
     let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     let tensor = file.tensor("trained").unwrap();
-    assert_eq!((tensor.dtype(), tensor.shape()), (safetensors::Dtype::F32, &[10, 100][..]));
+    assert_eq!(
+        (tensor.dtype(), tensor.shape()),
+        (safetensors::Dtype::F32, &[10, 100][..])
+    );
     assert_eq!(tensor.data(), bytemuck_bytes(&vec![1.0; 1000]));
 }
 
 fn bytemuck_bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
 }
 
 #[test]
@@ -109,7 +121,13 @@ fn every_flipped_byte_of_every_file_is_noticed() {
 #[test]
 fn missing_truncated_and_extended_files_are_noticed() {
     let directory = tempfile::tempdir().unwrap();
-    let checkpointer = open(directory.path(), Options { incremental: false, ..Options::default() });
+    let checkpointer = open(
+        directory.path(),
+        Options {
+            incremental: false,
+            ..Options::default()
+        },
+    );
     let damages: [fn(&Path); 3] = [
         |path| fs::remove_file(path).unwrap(),
         |path| fs::write(path, &fs::read(path).unwrap()[..5000]).unwrap(),
@@ -117,9 +135,16 @@ fn missing_truncated_and_extended_files_are_noticed() {
     ];
     for (step, damage) in damages.into_iter().enumerate() {
         save(&checkpointer, step, 1);
-        damage(&directory.path().join(format!("step-{step}/model.safetensors")));
+        damage(
+            &directory
+                .path()
+                .join(format!("step-{step}/model.safetensors")),
+        );
         let error = checkpointer.run().open(step as u64, true).unwrap_err();
-        assert!(matches!(&error, RestoreError::Corrupt { path, .. } if path.ends_with("model.safetensors")), "{error}");
+        assert!(
+            matches!(&error, RestoreError::Corrupt { path, .. } if path.ends_with("model.safetensors")),
+            "{error}"
+        );
     }
 }
 
@@ -132,11 +157,18 @@ fn unchanged_files_are_linked_and_survive_their_origin() {
     for step in 1..=3 {
         save(&checkpointer, step, step as u8);
     }
-    let frozen = |step| directory.path().join(format!("step-{step}/model-00001-of-00002.safetensors"));
+    let frozen = |step| {
+        directory
+            .path()
+            .join(format!("step-{step}/model-00001-of-00002.safetensors"))
+    };
     let inode = |step| fs::metadata(frozen(step)).unwrap().ino();
     assert_eq!(inode(2), inode(3));
     Checkpointer::<State>::delete(&checkpointer, 2).unwrap();
-    assert_eq!(trained(&Checkpointer::<State>::restore(&checkpointer, 3).unwrap()), vec![3.0; 1000]);
+    assert_eq!(
+        trained(&Checkpointer::<State>::restore(&checkpointer, 3).unwrap()),
+        vec![3.0; 1000]
+    );
     save(&checkpointer, 4, 4);
     assert_eq!(inode(3), inode(4));
 }
@@ -147,7 +179,15 @@ fn a_checkpoint_that_was_only_found_is_not_linked_to() {
     use std::os::unix::fs::MetadataExt;
     let directory = tempfile::tempdir().unwrap();
     save(&open(directory.path(), Options::default()), 1, 1);
-    let inode = |step| fs::metadata(directory.path().join(format!("step-{step}/model.safetensors"))).unwrap().ino();
+    let inode = |step| {
+        fs::metadata(
+            directory
+                .path()
+                .join(format!("step-{step}/model.safetensors")),
+        )
+        .unwrap()
+        .ino()
+    };
     let checkpointer = open(directory.path(), Options::default());
     save(&checkpointer, 2, 1);
     assert_ne!(inode(1), inode(2));
@@ -161,29 +201,82 @@ fn an_existing_step_is_only_replaced_on_request() {
     let checkpointer = open(directory.path(), Options::default());
     save(&checkpointer, 1, 1);
     assert!(Checkpointer::<State>::save(&checkpointer, 1, state(2)).is_err());
-    assert_eq!(trained(&Checkpointer::<State>::restore(&checkpointer, 1).unwrap()), vec![1.0; 1000]);
-    let options = SaveOptions { overwrite: true, ..SaveOptions::default() };
-    let transfer = Transfer { state: state(3), options, ..Transfer::default() };
+    assert_eq!(
+        trained(&Checkpointer::<State>::restore(&checkpointer, 1).unwrap()),
+        vec![1.0; 1000]
+    );
+    let options = SaveOptions {
+        overwrite: true,
+        ..SaveOptions::default()
+    };
+    let transfer = Transfer {
+        state: state(3),
+        options,
+        ..Transfer::default()
+    };
     Checkpointer::<Transfer>::save(&checkpointer, 1, transfer).unwrap();
-    assert_eq!(trained(&Checkpointer::<State>::restore(&checkpointer, 1).unwrap()), vec![3.0; 1000]);
-    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "the lock and one checkpoint");
+    assert_eq!(
+        trained(&Checkpointer::<State>::restore(&checkpointer, 1).unwrap()),
+        vec![3.0; 1000]
+    );
+    assert_eq!(
+        fs::read_dir(directory.path()).unwrap().count(),
+        2,
+        "the lock and one checkpoint"
+    );
 }
 
 #[test]
 fn best_and_newest_both_survive() {
     let directory = tempfile::tempdir().unwrap();
-    let rule = Retention::keep_last(1).unwrap() | Retention::keep_best("loss", Mode::Min, 1).unwrap();
-    let checkpointer = open(directory.path(), Options { retention: rule, ..Options::default() });
+    let rule =
+        Retention::keep_last(1).unwrap() | Retention::keep_best("loss", Mode::Min, 1).unwrap();
+    let checkpointer = open(
+        directory.path(),
+        Options {
+            retention: rule,
+            ..Options::default()
+        },
+    );
     for (step, loss) in [(1, 0.5), (2, 0.1), (3, f64::NAN), (4, 0.3)] {
         let metrics = BTreeMap::from([("loss".to_owned(), loss)]);
-        let options = SaveOptions { metrics, ..SaveOptions::default() };
-        let transfer = Transfer { state: state(step), options, ..Transfer::default() };
+        let options = SaveOptions {
+            metrics,
+            ..SaveOptions::default()
+        };
+        let transfer = Transfer {
+            state: state(step),
+            options,
+            ..Transfer::default()
+        };
         Checkpointer::<Transfer>::save(&checkpointer, step.into(), transfer).unwrap();
     }
     assert_eq!(steps(&checkpointer), [2, 4]);
-    assert_eq!(checkpointer.run().best("loss", Mode::Min).unwrap().unwrap().step, 2);
-    assert_eq!(checkpointer.run().best("loss", Mode::Max).unwrap().unwrap().step, 4);
-    assert!(checkpointer.run().best("other", Mode::Min).unwrap().is_none());
+    assert_eq!(
+        checkpointer
+            .run()
+            .best("loss", Mode::Min)
+            .unwrap()
+            .unwrap()
+            .step,
+        2
+    );
+    assert_eq!(
+        checkpointer
+            .run()
+            .best("loss", Mode::Max)
+            .unwrap()
+            .unwrap()
+            .step,
+        4
+    );
+    assert!(
+        checkpointer
+            .run()
+            .best("other", Mode::Min)
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[test]
@@ -191,14 +284,27 @@ fn the_only_intact_checkpoint_is_never_pruned() {
     let directory = tempfile::tempdir().unwrap();
     let save_with_loss = |checkpointer: &FileCheckpointer, step: usize, loss: f64| {
         let metrics = BTreeMap::from([("loss".to_owned(), loss)]);
-        let options = SaveOptions { metrics, ..SaveOptions::default() };
-        let transfer = Transfer { state: state(step as u8), options, ..Transfer::default() };
+        let options = SaveOptions {
+            metrics,
+            ..SaveOptions::default()
+        };
+        let transfer = Transfer {
+            state: state(step as u8),
+            options,
+            ..Transfer::default()
+        };
         Checkpointer::<Transfer>::save(checkpointer, step, transfer).unwrap();
     };
     save_with_loss(&open(directory.path(), Options::default()), 1, 0.1);
     flip(&directory.path().join("step-1/model.safetensors"), 9000);
     let retention = Retention::keep_best("loss", Mode::Min, 1).unwrap();
-    let checkpointer = open(directory.path(), Options { retention, ..Options::default() });
+    let checkpointer = open(
+        directory.path(),
+        Options {
+            retention,
+            ..Options::default()
+        },
+    );
     save_with_loss(&checkpointer, 2, 0.2);
     assert_eq!(steps(&checkpointer), [1, 2]);
     assert_eq!(checkpointer.restore_newest().unwrap().unwrap().0, 2);
@@ -211,8 +317,20 @@ fn a_lower_limit_frees_the_whole_backlog() {
     (1..=6).for_each(|step| save(&all, step, 1));
     drop(all);
     let retention = Retention::keep_last(2).unwrap();
-    let checkpointer = open(directory.path(), Options { retention, ..Options::default() });
-    let going: Vec<_> = checkpointer.plan().unwrap().into_iter().filter(|d| !d.keep).map(|d| d.step).collect();
+    let checkpointer = open(
+        directory.path(),
+        Options {
+            retention,
+            ..Options::default()
+        },
+    );
+    let going: Vec<_> = checkpointer
+        .plan()
+        .unwrap()
+        .into_iter()
+        .filter(|d| !d.keep)
+        .map(|d| d.step)
+        .collect();
     assert_eq!(going, [1, 2, 3, 4]);
     save(&checkpointer, 7, 1);
     assert_eq!(steps(&checkpointer), [6, 7]);
@@ -226,7 +344,10 @@ fn tensors_in_pieces_come_back_whole() {
         offset: offset.to_vec(),
         tensor: Tensor::from_vec(values, &shape).unwrap(),
     };
-    let pieces = vec![piece([0, 0], vec![1, 4], [2, 1]), piece([0, 1], vec![2, 3, 5, 6], [2, 2])];
+    let pieces = vec![
+        piece([0, 0], vec![1, 4], [2, 1]),
+        piece([0, 1], vec![2, 3, 5, 6], [2, 2]),
+    ];
     let mut parts = State::default();
     let leaf = parts.push(Tensor::new(DType::U8, &[2, 3], Data::Pieces(pieces)).unwrap());
     parts.root = Node::dict([("model", Node::dict([("w", leaf)]))]);
@@ -234,7 +355,10 @@ fn tensors_in_pieces_come_back_whole() {
     let manifest = fs::read_to_string(directory.path().join("step-1/manifest.json")).unwrap();
     assert!(manifest.contains("\"pieces\""));
     let restored: State = checkpointer.restore(1).unwrap();
-    assert_eq!(restored.tensors[0].to_vec::<u8>().unwrap(), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(
+        restored.tensors[0].to_vec::<u8>().unwrap(),
+        [1, 2, 3, 4, 5, 6]
+    );
 }
 
 #[test]
@@ -243,7 +367,12 @@ fn a_second_writer_is_refused_and_readers_are_not() {
     let first = open(directory.path(), Options::default());
     save(&first, 1, 1);
     let refused = FileCheckpointer::open(directory.path(), Options::default()).unwrap_err();
-    assert!(refused.to_string().contains(&std::process::id().to_string()), "{refused}");
+    assert!(
+        refused
+            .to_string()
+            .contains(&std::process::id().to_string()),
+        "{refused}"
+    );
     let reader = Run::new(Arc::new(pitstop::Local::new()), directory.path());
     assert_eq!(reader.checkpoints().unwrap().len(), 1);
     drop(first);
@@ -253,7 +382,8 @@ fn a_second_writer_is_refused_and_readers_are_not() {
 #[test]
 fn it_works_behind_the_worker() {
     let directory = tempfile::tempdir().unwrap();
-    let checkpointer: AsyncCheckpointer<State> = AsyncCheckpointer::new(open(directory.path(), Options::default()));
+    let checkpointer: AsyncCheckpointer<State> =
+        AsyncCheckpointer::new(open(directory.path(), Options::default()));
     checkpointer.save(1, state(1)).unwrap();
     checkpointer.save(2, state(2)).unwrap();
     assert_eq!(trained(&checkpointer.restore(2).unwrap()), vec![2.0; 1000]);
@@ -270,9 +400,13 @@ fn a_failed_save_leaves_nothing_and_the_next_one_works() {
     // A file in the place of the next checkpoint.
     fs::write(directory.path().join("step-2"), b"stray").unwrap();
     assert!(Checkpointer::<State>::save(&checkpointer, 2, state(2)).is_err());
-    let hidden = |name: &str| name.starts_with(".tmp") || name.starts_with(".del") || name.starts_with(".old");
-    let names: Vec<_> =
-        fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    let hidden = |name: &str| {
+        name.starts_with(".tmp") || name.starts_with(".del") || name.starts_with(".old")
+    };
+    let names: Vec<_> = fs::read_dir(directory.path())
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
     assert!(!names.iter().any(|name| hidden(name)), "{names:?}");
     save(&checkpointer, 3, 3);
     assert_eq!(steps(&checkpointer), [1, 3]);

@@ -33,19 +33,30 @@ pub enum RestoreError {
 
 impl RestoreError {
     pub(super) fn corrupt(path: impl Into<PathBuf>, why: impl Into<String>) -> RestoreError {
-        RestoreError::Corrupt { path: path.into(), tensor: None, why: why.into() }
+        RestoreError::Corrupt {
+            path: path.into(),
+            tensor: None,
+            why: why.into(),
+        }
     }
 
     /// What went wrong while the tensors of the checkpoint at `path` were read.
     pub fn reading(path: impl Into<PathBuf>, error: ReadError) -> RestoreError {
         match error {
-            ReadError::Damaged { ref tensor, ref file } => RestoreError::Corrupt {
+            ReadError::Damaged {
+                ref tensor,
+                ref file,
+            } => RestoreError::Corrupt {
                 path: file.as_ref().map_or_else(|| path.into(), PathBuf::from),
                 tensor: Some(tensor.clone()),
                 why: error.to_string(),
             },
             ReadError::Io { tensor, source } if source.kind() == io::ErrorKind::UnexpectedEof => {
-                RestoreError::Corrupt { path: path.into(), tensor: Some(tensor), why: "a file is cut off".into() }
+                RestoreError::Corrupt {
+                    path: path.into(),
+                    tensor: Some(tensor),
+                    why: "a file is cut off".into(),
+                }
             }
             ReadError::Io { source, .. } => RestoreError::Io(source),
         }
@@ -53,7 +64,10 @@ impl RestoreError {
 
     /// Whether another checkpoint may do instead: this one is damaged, or gone.
     pub fn is_damage(&self) -> bool {
-        matches!(self, RestoreError::Corrupt { .. } | RestoreError::NotFound { .. })
+        matches!(
+            self,
+            RestoreError::Corrupt { .. } | RestoreError::NotFound { .. }
+        )
     }
 }
 

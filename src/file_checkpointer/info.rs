@@ -36,6 +36,10 @@ impl CheckpointInfo {
 
     /// What retention looks at.
     pub fn summary(&self) -> Summary {
-        Summary { step: self.step, created: self.created, metrics: self.metrics.clone() }
+        Summary {
+            step: self.step,
+            created: self.created,
+            metrics: self.metrics.clone(),
+        }
     }
 }

@@ -12,10 +12,13 @@ impl FileCheckpointer {
         }
         let summaries: Vec<_> = match self.run.checkpoints() {
             Ok(infos) => infos.iter().map(CheckpointInfo::summary).collect(),
-            Err(error) => return log::warn!("nothing is pruned, since the run cannot be listed: {error}"),
+            Err(error) => {
+                return log::warn!("nothing is pruned, since the run cannot be listed: {error}");
+            }
         };
         let decisions = retention.decide(&summaries);
-        let (kept, surplus): (Vec<_>, Vec<_>) = decisions.iter().partition(|decision| decision.keep);
+        let (kept, surplus): (Vec<_>, Vec<_>) =
+            decisions.iter().partition(|decision| decision.keep);
         let kept: Vec<u64> = kept.iter().map(|decision| decision.step).collect();
         let spare = !self.any_intact(&kept);
         for decision in surplus {
@@ -36,7 +39,11 @@ impl FileCheckpointer {
             return true;
         }
         steps.iter().rev().any(|&step| {
-            let intact = self.run.open(step, true).and_then(|opened| opened.verify()).is_ok();
+            let intact = self
+                .run
+                .open(step, true)
+                .and_then(|opened| opened.verify())
+                .is_ok();
             if intact {
                 self.memory().intact.insert(step);
             }

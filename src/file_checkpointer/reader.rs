@@ -40,7 +40,10 @@ impl Opened {
     /// As [`verify`](Self::verify).
     pub fn load(&self) -> Result<State, RestoreError> {
         let tensors = snapshot::load(&self.state.tensors).map_err(|error| self.reading(error))?;
-        Ok(State { root: self.state.root.clone(), tensors })
+        Ok(State {
+            root: self.state.root.clone(),
+            tensors,
+        })
     }
 
     fn reading(&self, error: ReadError) -> RestoreError {
@@ -71,7 +74,11 @@ pub(super) fn read_head(storage: &dyn Storage, path: &Path) -> Result<Manifest, 
 
 /// Opens the checkpoint at `path`. With `verify`, everything but the tensors is compared here, and the
 /// tensors when they are read.
-pub(super) fn open(storage: &dyn Storage, path: &Path, verify: bool) -> Result<(Manifest, Opened), RestoreError> {
+pub(super) fn open(
+    storage: &dyn Storage,
+    path: &Path,
+    verify: bool,
+) -> Result<(Manifest, Opened), RestoreError> {
     let manifest = parse(path, &read_manifest(storage, path)?, Manifest::parse)?;
     let mut files = HashMap::new();
     for (name, entry) in &manifest.files {
@@ -83,10 +90,16 @@ pub(super) fn open(storage: &dyn Storage, path: &Path, verify: bool) -> Result<(
     }
     let mut tensors = Vec::with_capacity(manifest.tensors.len());
     for entry in &manifest.tensors {
-        tensors.push(tensor(entry, &files, verify).map_err(|why| RestoreError::corrupt(path.join(MANIFEST), why))?);
+        tensors.push(
+            tensor(entry, &files, verify)
+                .map_err(|why| RestoreError::corrupt(path.join(MANIFEST), why))?,
+        );
     }
     let info = CheckpointInfo::new(&manifest, path.to_owned());
-    let state = State { root: manifest.root.clone(), tensors };
+    let state = State {
+        root: manifest.root.clone(),
+        tensors,
+    };
     Ok((manifest, Opened { info, state }))
 }
 
@@ -94,13 +107,23 @@ fn read_manifest(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>, RestoreE
     let at = path.join(MANIFEST);
     let file = match storage.open(&at) {
         Ok(file) => file,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Err(RestoreError::NotFound { path: path.to_owned() });
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            return Err(RestoreError::NotFound {
+                path: path.to_owned(),
+            });
         }
         Err(error) => return Err(unreadable(&at, error)),
     };
     if file.len() > LARGEST_MANIFEST {
-        return Err(RestoreError::corrupt(at, "it is too large to be a manifest"));
+        return Err(RestoreError::corrupt(
+            at,
+            "it is too large to be a manifest",
+        ));
     }
     let mut bytes = vec![0; file.len() as usize];
     file.read_at(0, &mut bytes)?;
@@ -124,13 +147,22 @@ fn parse(
     parse(bytes).map_err(|error| RestoreError::corrupt(path.join(MANIFEST), error.to_string()))
 }
 
-fn open_file(storage: &dyn Storage, path: &Path, entry: &FileEntry) -> Result<Arc<Source>, RestoreError> {
-    let file = storage.open(path).map_err(|error| unreadable(path, error))?;
+fn open_file(
+    storage: &dyn Storage,
+    path: &Path,
+    entry: &FileEntry,
+) -> Result<Arc<Source>, RestoreError> {
+    let file = storage
+        .open(path)
+        .map_err(|error| unreadable(path, error))?;
     if file.len() != entry.size {
         let why = format!("the file is {} bytes long, not {}", file.len(), entry.size);
         return Err(RestoreError::corrupt(path, why));
     }
-    Ok(Arc::new(Source { file, path: path.display().to_string() }))
+    Ok(Arc::new(Source {
+        file,
+        path: path.display().to_string(),
+    }))
 }
 
 /// The parts that lie in each file, in the order of their bytes.
@@ -155,22 +187,34 @@ fn nbytes(tensor: &TensorEntry, part: &Part) -> u64 {
 fn check_coverage(path: &Path, manifest: &Manifest) -> Result<(), RestoreError> {
     let by_file = parts_by_file(manifest);
     for (name, entry) in &manifest.files {
-        let Some(mut at) = entry.data_start else { continue };
+        let Some(mut at) = entry.data_start else {
+            continue;
+        };
         for (tensor, part) in by_file.get(name.as_str()).into_iter().flatten() {
             if part.start != at {
-                return Err(RestoreError::corrupt(path.join(MANIFEST), format!("{name} has a hole or an overlap")));
+                return Err(RestoreError::corrupt(
+                    path.join(MANIFEST),
+                    format!("{name} has a hole or an overlap"),
+                ));
             }
             at += nbytes(tensor, part);
         }
         if at != entry.size {
-            return Err(RestoreError::corrupt(path.join(MANIFEST), format!("{name} is longer than its tensors")));
+            return Err(RestoreError::corrupt(
+                path.join(MANIFEST),
+                format!("{name} is longer than its tensors"),
+            ));
         }
     }
     Ok(())
 }
 
 /// Compares what no tensor covers: headers, and files without tensors.
-fn verify_files(path: &Path, manifest: &Manifest, files: &HashMap<&str, Arc<Source>>) -> Result<(), RestoreError> {
+fn verify_files(
+    path: &Path,
+    manifest: &Manifest,
+    files: &HashMap<&str, Arc<Source>>,
+) -> Result<(), RestoreError> {
     let by_file = parts_by_file(manifest);
     for (name, entry) in &manifest.files {
         let mut head = vec![0; entry.data_start.unwrap_or(entry.size) as usize];
@@ -180,7 +224,10 @@ fn verify_files(path: &Path, manifest: &Manifest, files: &HashMap<&str, Arc<Sour
             None => head,
             Some(_) => {
                 let parts = by_file.get(name.as_str()).into_iter().flatten();
-                checksum::of_file(std::iter::once(head).chain(parts.map(|(_, part)| part.checksum)), entry.size)
+                checksum::of_file(
+                    std::iter::once(head).chain(parts.map(|(_, part)| part.checksum)),
+                    entry.size,
+                )
             }
         };
         if whole != entry.checksum {
@@ -191,21 +238,42 @@ fn verify_files(path: &Path, manifest: &Manifest, files: &HashMap<&str, Arc<Sour
     Ok(())
 }
 
-fn tensor(entry: &TensorEntry, files: &HashMap<&str, Arc<Source>>, verify: bool) -> Result<Tensor, String> {
+fn tensor(
+    entry: &TensorEntry,
+    files: &HashMap<&str, Arc<Source>>,
+    verify: bool,
+) -> Result<Tensor, String> {
     let stored = |part: &Part| {
         let source: Arc<dyn ReadAt> = files[part.file.as_str()].clone();
-        let data = Data::Stored(Stored { source, offset: part.start });
-        let tensor = Tensor::new(entry.dtype, &part.shape, data).map_err(|error| error.to_string())?;
+        let data = Data::Stored(Stored {
+            source,
+            offset: part.start,
+        });
+        let tensor =
+            Tensor::new(entry.dtype, &part.shape, data).map_err(|error| error.to_string())?;
         let checksum = verify.then_some(part.checksum);
-        Ok::<_, String>(Tensor { name: entry.key.clone(), checksum, ..tensor })
+        Ok::<_, String>(Tensor {
+            name: entry.key.clone(),
+            checksum,
+            ..tensor
+        })
     };
     match entry.parts.as_slice() {
         [part] if part.shape == entry.shape => stored(part),
         parts => {
-            let piece = |part: &Part| Ok(Piece { offset: part.offset.clone(), tensor: stored(part)? });
+            let piece = |part: &Part| {
+                Ok(Piece {
+                    offset: part.offset.clone(),
+                    tensor: stored(part)?,
+                })
+            };
             let pieces = parts.iter().map(piece).collect::<Result<_, String>>()?;
-            let whole = Tensor::new(entry.dtype, &entry.shape, Data::Pieces(pieces)).map_err(|e| e.to_string())?;
-            Ok(Tensor { name: entry.key.clone(), ..whole })
+            let whole = Tensor::new(entry.dtype, &entry.shape, Data::Pieces(pieces))
+                .map_err(|e| e.to_string())?;
+            Ok(Tensor {
+                name: entry.key.clone(),
+                ..whole
+            })
         }
     }
 }

@@ -28,7 +28,10 @@ pub struct Damaged {
 impl Run {
     /// The run in `directory`.
     pub fn new(storage: Arc<dyn Storage>, directory: impl Into<PathBuf>) -> Run {
-        Run { storage, directory: directory.into() }
+        Run {
+            storage,
+            directory: directory.into(),
+        }
     }
 
     /// Its directory.
@@ -61,7 +64,9 @@ impl Run {
     /// [`RestoreError::NotFound`] if there is no such run; else whatever the system reports.
     pub fn candidates(&self) -> Result<Vec<u64>, RestoreError> {
         commit::steps(self.storage.as_ref(), &self.directory).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => RestoreError::NotFound { path: self.directory.clone() },
+            std::io::ErrorKind::NotFound => RestoreError::NotFound {
+                path: self.directory.clone(),
+            },
             _ => RestoreError::Io(error),
         })
     }
@@ -119,10 +124,18 @@ impl Run {
     /// As [`candidates`](Self::candidates).
     pub fn best(&self, metric: &str, mode: Mode) -> Result<Option<CheckpointInfo>, RestoreError> {
         let usable = |info: CheckpointInfo| {
-            let value = info.metrics.get(metric).copied().filter(|value| !value.is_nan())?;
+            let value = info
+                .metrics
+                .get(metric)
+                .copied()
+                .filter(|value| !value.is_nan())?;
             Some((if mode == Mode::Max { -value } else { value }, info))
         };
-        let best = self.checkpoints()?.into_iter().filter_map(usable).min_by(|(a, _), (b, _)| a.total_cmp(b));
+        let best = self
+            .checkpoints()?
+            .into_iter()
+            .filter_map(usable)
+            .min_by(|(a, _), (b, _)| a.total_cmp(b));
         Ok(best.map(|(_, info)| info))
     }
 
@@ -173,6 +186,8 @@ impl Run {
         for step in self.candidates()?.into_iter().rev() {
             match restore(step) {
                 Ok(restored) => return Ok((Some(restored), damaged)),
+                // It was deleted between the look at the directory and this one.
+                Err(RestoreError::NotFound { path }) if self.storage.kind(&path)?.is_none() => {}
                 Err(error) if error.is_damage() => {
                     log::warn!("checkpoint passed over: {error}");
                     damaged.push(Damaged { step, error });
@@ -180,7 +195,10 @@ impl Run {
                 Err(error) => return Err(error),
             }
         }
-        match damaged.iter().position(|it: &Damaged| matches!(it.error, RestoreError::Corrupt { .. })) {
+        match damaged
+            .iter()
+            .position(|it: &Damaged| matches!(it.error, RestoreError::Corrupt { .. }))
+        {
             Some(newest) => Err(damaged.swap_remove(newest).error),
             None => Ok((None, damaged)),
         }
@@ -192,5 +210,11 @@ fn check_step(path: &Path, expected: u64, found: u64) -> Result<(), RestoreError
     if expected == found {
         return Ok(());
     }
-    Err(RestoreError::corrupt(path, format!("it holds step {found}; rename it to {}", commit::step_name(found))))
+    Err(RestoreError::corrupt(
+        path,
+        format!(
+            "it holds step {found}; rename it to {}",
+            commit::step_name(found)
+        ),
+    ))
 }

@@ -30,7 +30,10 @@ pub struct Ticket {
 impl Ticket {
     /// Bytes written so far, and bytes to write in all; the latter is 0 until it is known.
     pub fn progress(&self) -> (u64, u64) {
-        (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
+        (
+            self.done.load(Ordering::Relaxed),
+            self.total.load(Ordering::Relaxed),
+        )
     }
 
     /// What was saved, once it is committed.
@@ -69,6 +72,9 @@ pub struct Transfer {
 
 impl From<State> for Transfer {
     fn from(state: State) -> Transfer {
-        Transfer { state, ..Transfer::default() }
+        Transfer {
+            state,
+            ..Transfer::default()
+        }
     }
 }

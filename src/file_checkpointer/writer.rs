@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{CheckpointInfo, SaveOptions, Ticket};
 use crate::commit::{Change, publish, remove_tree, stage};
-use crate::format::{FormatError, MANIFEST, Manifest, Plan, PlanOptions, PlannedFile, Source, plan};
+use crate::format::{
+    FormatError, MANIFEST, Manifest, Plan, PlanOptions, PlannedFile, Source, plan,
+};
 use crate::snapshot::{Arena, capture, fill_checksums};
 use crate::state::{Data, State, Tensor};
 use crate::storage::{self, Storage};
@@ -52,8 +54,14 @@ pub(super) fn write(
     let prepared = prepare(site, &staged, step, &state, options, previous, ticket);
     let (manifest, replaces) = prepared.inspect_err(|_| discard(site, &staged))?;
     let change = match replaces {
-        true => Change::Replace { staged: &staged, name: site.name },
-        false => Change::Appear { staged: &staged, name: site.name },
+        true => Change::Replace {
+            staged: &staged,
+            name: site.name,
+        },
+        false => Change::Appear {
+            staged: &staged,
+            name: site.name,
+        },
     };
     publish(site.storage, site.parent, change).map_err(|error| {
         // Where names may have changed already, the next sweep decides by what it finds.
@@ -106,7 +114,12 @@ fn prepare(
     let plan = plan.map_err(|(Attempt::LinkFailed(error) | Attempt::Failed(error))| error)?;
     let manifest = manifest(step, state, options, plan);
     let bytes = manifest.to_bytes().map_err(invalid)?;
-    write_file(site, &site.parent.join(staged).join(MANIFEST), &[&bytes], ticket)?;
+    write_file(
+        site,
+        &site.parent.join(staged).join(MANIFEST),
+        &[&bytes],
+        &|_| (),
+    )?;
     let occupied = site.storage.kind(&site.parent.join(site.name))?.is_some();
     Ok((manifest, options.overwrite && occupied))
 }
@@ -122,22 +135,38 @@ fn write_files(
     previous: Previous<'_>,
     ticket: &Ticket,
 ) -> Result<Plan, Attempt> {
-    let plan = plan(state, previous.map(|(_, manifest)| manifest), &PlanOptions::default());
+    let plan = plan(
+        state,
+        previous.map(|(_, manifest)| manifest),
+        &PlanOptions::default(),
+    );
     let to_write = |file: &PlannedFile| matches!(file.source, Source::Write { .. });
-    ticket.start(plan.files.iter().filter(|file| to_write(file)).map(|file| file.entry.size).sum());
+    ticket.start(
+        plan.files
+            .iter()
+            .filter(|file| to_write(file))
+            .map(|file| file.entry.size)
+            .sum(),
+    );
     for file in &plan.files {
         let path = site.parent.join(staged).join(&file.name);
         match (&file.source, previous) {
             (Source::Write { head, parts }, _) => {
-                let bytes = |&(tensor, piece): &(usize, Option<usize>)| stored_bytes(&state.tensors[tensor], piece);
+                let bytes = |&(tensor, piece): &(usize, Option<usize>)| {
+                    stored_bytes(&state.tensors[tensor], piece)
+                };
                 let tensors = parts.iter().map(bytes).collect::<io::Result<Vec<_>>>()?;
-                let segments: Vec<&[u8]> = std::iter::once(head.as_slice()).chain(tensors).collect();
-                write_file(site, &path, &segments, ticket)?;
+                let segments: Vec<&[u8]> =
+                    std::iter::once(head.as_slice()).chain(tensors).collect();
+                write_file(site, &path, &segments, &|bytes| ticket.advance(bytes))?;
             }
             (Source::Link { previous }, Some((at, _))) => {
-                link_file(site, &at.join(previous), &path, file.entry.size).map_err(Attempt::LinkFailed)?;
+                link_file(site, &at.join(previous), &path, file.entry.size)
+                    .map_err(Attempt::LinkFailed)?;
             }
-            (Source::Link { .. }, None) => return Err(Attempt::LinkFailed(io::ErrorKind::NotFound.into())),
+            (Source::Link { .. }, None) => {
+                return Err(Attempt::LinkFailed(io::ErrorKind::NotFound.into()));
+            }
         }
     }
     Ok(plan)
@@ -148,20 +177,29 @@ fn stored_bytes(tensor: &Tensor, piece: Option<usize>) -> io::Result<&[u8]> {
         (Data::Pieces(pieces), Some(piece)) => &pieces[piece].tensor,
         _ => tensor,
     };
-    part.bytes().ok_or_else(|| io::Error::other("a tensor does not lie in memory as it is stored"))
+    part.bytes()
+        .ok_or_else(|| io::Error::other("a tensor does not lie in memory as it is stored"))
 }
 
-fn write_file(site: &Site<'_>, path: &Path, segments: &[&[u8]], ticket: &Ticket) -> io::Result<()> {
+fn write_file(
+    site: &Site<'_>,
+    path: &Path,
+    segments: &[&[u8]],
+    progress: &dyn Fn(u64),
+) -> io::Result<()> {
     let size = segments.iter().map(|segment| segment.len() as u64).sum();
     let file = site.storage.create(path, size)?;
-    storage::write_all(file.as_ref(), &mut segments.iter().copied(), &|bytes| ticket.advance(bytes))?;
+    storage::write_all(file.as_ref(), &mut segments.iter().copied(), progress)?;
     file.sync()
 }
 
 /// Links a file of the previous checkpoint, if it still is as long as it was.
 fn link_file(site: &Site<'_>, from: &Path, to: &Path, size: u64) -> io::Result<()> {
     if site.storage.open(from)?.len() != size {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} was cut off", from.display())));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{} was cut off", from.display()),
+        ));
     }
     site.storage.hard_link(from, to)
 }
@@ -174,14 +212,20 @@ fn manifest(step: u64, state: &State, options: &SaveOptions, plan: Plan) -> Mani
         metrics: options.metrics.clone(),
         metadata: options.metadata.clone(),
         root: state.root.clone(),
-        files: plan.files.into_iter().map(|file| (file.name, file.entry)).collect::<BTreeMap<_, _>>(),
+        files: plan
+            .files
+            .into_iter()
+            .map(|file| (file.name, file.entry))
+            .collect::<BTreeMap<_, _>>(),
         tensors: plan.tensors,
     }
 }
 
 /// The time to the millisecond, as the manifest keeps it.
 fn now() -> SystemTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     UNIX_EPOCH + Duration::from_millis(since.as_millis() as u64)
 }
 
@@ -196,6 +240,9 @@ fn clear(site: &Site<'_>, staged: &str) -> io::Result<()> {
 fn discard(site: &Site<'_>, staged: &str) {
     let staged: PathBuf = site.parent.join(staged);
     if let Err(error) = remove_tree(site.storage, &staged) {
-        log::warn!("{} is left behind until the directory is opened again: {error}", staged.display());
+        log::warn!(
+            "{} is left behind until the directory is opened again: {error}",
+            staged.display()
+        );
     }
 }

@@ -29,7 +29,9 @@ pub enum FormatError {
     #[error("checksum mismatch: the bytes are not those that were written")]
     Checksum,
     /// It was written by a newer pitstop.
-    #[error("format version {0} is newer than this pitstop reads ({VERSION}); update pitstop to read it")]
+    #[error(
+        "format version {0} is newer than this pitstop reads ({VERSION}); update pitstop to read it"
+    )]
     Version(u64),
     /// The state cannot be written down.
     #[error("the state nests deeper than {MAX_DEPTH} containers")]
@@ -161,7 +163,11 @@ struct ReadTensor {
 impl Manifest {
     /// The summary that retention and listings use.
     pub fn summary(&self) -> Summary {
-        Summary { step: self.step, created: self.created, metrics: self.metrics.clone() }
+        Summary {
+            step: self.step,
+            created: self.created,
+            metrics: self.metrics.clone(),
+        }
     }
 
     /// Total size of its files in bytes, the manifest itself not counted.
@@ -185,13 +191,28 @@ impl Manifest {
             step: self.step,
             created: humantime::format_rfc3339_millis(self.created).to_string(),
             writer: &self.writer,
-            metrics: self.metrics.iter().map(|(k, v)| (k.as_str(), tree::number(*v))).collect(),
-            metadata: Tree { node: &self.metadata, keys: &[] },
-            tree: Tree { node: &self.root, keys: &keys },
+            metrics: self
+                .metrics
+                .iter()
+                .map(|(k, v)| (k.as_str(), tree::number(*v)))
+                .collect(),
+            metadata: Tree {
+                node: &self.metadata,
+                keys: &[],
+            },
+            tree: Tree {
+                node: &self.root,
+                keys: &keys,
+            },
             files: &self.files,
-            tensors: self.tensors.iter().map(|t| (t.key.as_str(), written_tensor(t))).collect(),
+            tensors: self
+                .tensors
+                .iter()
+                .map(|t| (t.key.as_str(), written_tensor(t)))
+                .collect(),
         };
-        let json = serde_json::to_vec(&written).map_err(|e| FormatError::Malformed(e.to_string()))?;
+        let json =
+            serde_json::to_vec(&written).map_err(|e| FormatError::Malformed(e.to_string()))?;
         // The first line holds the checksum of all that follows it.
         let rest = &json[1..];
         let mut bytes = format!("{FIRST_LINE}{}\",\n", checksum::of(rest)).into_bytes();
@@ -213,11 +234,15 @@ impl Manifest {
         for (key, tensor) in read.tensors {
             tensors.push(read_tensor(key, tensor, &read.files)?);
         }
-        let index: HashMap<&str, usize> =
-            tensors.iter().enumerate().map(|(i, t)| (t.key.as_str(), i)).collect();
+        let index: HashMap<&str, usize> = tensors
+            .iter()
+            .enumerate()
+            .map(|(i, t)| (t.key.as_str(), i))
+            .collect();
         let find = |name: &str, view: Option<&View>| {
             let i = *index.get(name)?;
-            view.is_none_or(|view| view_fits(view, &tensors[i])).then_some(i)
+            view.is_none_or(|view| view_fits(view, &tensors[i]))
+                .then_some(i)
         };
         let root = tree::read(&read.tree, &find).map_err(FormatError::Malformed)?;
         drop(index);
@@ -265,7 +290,11 @@ fn written_tensor(tensor: &TensorEntry) -> WrittenTensor<'_> {
             start: part.start,
             checksum: part.checksum,
         },
-        pieces => WrittenTensor::Pieces { dtype, shape, pieces },
+        pieces => WrittenTensor::Pieces {
+            dtype,
+            shape,
+            pieces,
+        },
     }
 }
 
@@ -288,7 +317,10 @@ fn read<'a, Tree: Deserialize<'a>, Tensors: Deserialize<'a>>(
     // A newer version may have changed all the rest, so the version is read by itself.
     let head: Version = parse_json(bytes)?;
     if head.format != "pitstop" {
-        return Err(malformed(format!("its format is {:?}, not \"pitstop\"", head.format)));
+        return Err(malformed(format!(
+            "its format is {:?}, not \"pitstop\"",
+            head.format
+        )));
     }
     if head.version > VERSION || head.version == 0 {
         return Err(FormatError::Version(head.version));
@@ -312,7 +344,11 @@ fn verify(bytes: &[u8]) -> Result<(), FormatError> {
         return Err(malformed("it is cut off"));
     };
     let expected = format!("{FIRST_LINE}{}\",\n", checksum::of(rest));
-    if first == expected.as_bytes() { Ok(()) } else { Err(FormatError::Checksum) }
+    if first == expected.as_bytes() {
+        Ok(())
+    } else {
+        Err(FormatError::Checksum)
+    }
 }
 
 /// A file of a checkpoint lies in its directory, under a visible name; nothing else is ever opened.
@@ -327,7 +363,8 @@ fn read_time(text: &str) -> Result<SystemTime, FormatError> {
 
 fn read_metrics(metrics: &BTreeMap<String, Value>) -> Result<BTreeMap<String, f64>, FormatError> {
     let metric = |(name, value): (&String, &Value)| {
-        let value = tree::read_number(value).ok_or_else(|| malformed(format!("metric {name:?} is no number")))?;
+        let value = tree::read_number(value)
+            .ok_or_else(|| malformed(format!("metric {name:?} is no number")))?;
         Ok((name.clone(), value))
     };
     metrics.iter().map(metric).collect()
@@ -359,13 +396,22 @@ fn read_tensor(
     for part in &parts {
         let nbytes = count(&part.shape).and_then(|elements| dtype.nbytes(elements));
         let end = nbytes.and_then(|nbytes| part.start.checked_add(nbytes));
-        let file = files.get(&part.file).ok_or_else(|| fail("in a file that is not listed"))?;
-        let data_start = file.data_start.ok_or_else(|| fail("in a file without tensors"))?;
+        let file = files
+            .get(&part.file)
+            .ok_or_else(|| fail("in a file that is not listed"))?;
+        let data_start = file
+            .data_start
+            .ok_or_else(|| fail("in a file without tensors"))?;
         if part.start < data_start || end.is_none_or(|end| end > file.size) {
             return Err(fail("outside its file"));
         }
     }
-    Ok(TensorEntry { key, dtype, shape: read.shape, parts })
+    Ok(TensorEntry {
+        key,
+        dtype,
+        shape: read.shape,
+        parts,
+    })
 }
 
 /// A view must lie inside the tensor it looks at.
@@ -395,6 +441,7 @@ mod checksum_text {
 
     pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Checksum, D::Error> {
         let text = String::deserialize(from)?;
-        text.parse().map_err(|()| D::Error::custom(format!("{text:?} is no checksum")))
+        text.parse()
+            .map_err(|()| D::Error::custom(format!("{text:?} is no checksum")))
     }
 }

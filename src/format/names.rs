@@ -25,22 +25,52 @@ pub(super) struct TensorName {
 
 /// Names every tensor of the state, by the first leaf that refers to it.
 pub(super) fn name_tensors(state: &State) -> Vec<TensorName> {
-    let mut namer = Namer { names: vec![None; state.tensors.len()], ..Namer::default() };
+    let mut namer = Namer {
+        names: vec![None; state.tensors.len()],
+        ..Namer::default()
+    };
     match &state.root {
         Node::Dict(entries) => {
             // Loose arrays go first, so that the file `state` is theirs whatever the keys are called.
-            let (loose, containers): (Vec<_>, Vec<_>) = entries.iter().partition(|(_, v)| is_leaf(v));
+            let (loose, containers): (Vec<_>, Vec<_>) =
+                entries.iter().partition(|(_, v)| is_leaf(v));
             for (key, value) in loose {
-                namer.visit(value, &Path { entry: None, local: key.name() });
+                namer.visit(
+                    value,
+                    &Path {
+                        entry: None,
+                        local: key.name(),
+                    },
+                );
             }
             for (key, value) in containers {
-                namer.visit(value, &Path { entry: Some(key.name()), local: String::new() });
+                namer.visit(
+                    value,
+                    &Path {
+                        entry: Some(key.name()),
+                        local: String::new(),
+                    },
+                );
             }
         }
-        root => namer.visit(root, &Path { entry: None, local: String::new() }),
+        root => namer.visit(
+            root,
+            &Path {
+                entry: None,
+                local: String::new(),
+            },
+        ),
     }
-    let unused = || TensorName { stem: LOOSE.into(), local: "_".into(), key: "_".into() };
-    namer.names.into_iter().map(|name| name.unwrap_or_else(unused)).collect()
+    let unused = || TensorName {
+        stem: LOOSE.into(),
+        local: "_".into(),
+        key: "_".into(),
+    };
+    namer
+        .names
+        .into_iter()
+        .map(|name| name.unwrap_or_else(unused))
+        .collect()
 }
 
 fn is_leaf(node: &Node) -> bool {
@@ -62,7 +92,10 @@ impl Path {
             "" => name.to_owned(),
             local => format!("{local}.{name}"),
         };
-        Path { entry: self.entry.clone(), local }
+        Path {
+            entry: self.entry.clone(),
+            local,
+        }
     }
 }
 
@@ -101,7 +134,9 @@ impl Namer {
     fn name(&mut self, path: &Path) -> TensorName {
         let stem = self.stem(path.entry.as_ref());
         let taken = &mut self.taken_locals;
-        let local = unique(&safe_name(&path.local), |name| taken.insert((stem.clone(), name.into())));
+        let local = unique(&safe_name(&path.local), |name| {
+            taken.insert((stem.clone(), name.into()))
+        });
         let key = match &path.entry {
             Some(entry) => format!("{entry}.{local}"),
             None => local.clone(),
@@ -133,10 +168,15 @@ fn safe_name(name: &str) -> String {
 /// A file stem that any file system takes: letters, digits, `.`, `_`, `-`; no leading dot; no device name.
 fn safe_stem(name: &str) -> String {
     let allowed = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-');
-    let mut stem: String = name.chars().map(|c| if allowed(c) { c } else { '_' }).collect();
+    let mut stem: String = name
+        .chars()
+        .map(|c| if allowed(c) { c } else { '_' })
+        .collect();
     let device = stem.split('.').next().unwrap_or("").to_ascii_lowercase();
     let numbered = |prefix: &str| {
-        device.strip_prefix(prefix).is_some_and(|n| n.len() == 1 && n.as_bytes()[0].is_ascii_digit())
+        device
+            .strip_prefix(prefix)
+            .is_some_and(|n| n.len() == 1 && n.as_bytes()[0].is_ascii_digit())
     };
     let reserved = ["con", "prn", "aux", "nul"].contains(&device.as_str())
         || numbered("com")
@@ -169,7 +209,10 @@ fn shorten(name: &str, longest: usize) -> String {
 /// What two stems have in common if a file system may take them for the same: letter case, and the many
 /// spellings of one character outside ASCII.
 fn folded(stem: &str) -> String {
-    stem.chars().filter(char::is_ascii).map(|c| c.to_ascii_lowercase()).collect()
+    stem.chars()
+        .filter(char::is_ascii)
+        .map(|c| c.to_ascii_lowercase())
+        .collect()
 }
 
 /// `wanted`, or `wanted~2`, `wanted~3`, … : the first that `claim` accepts.
@@ -188,11 +231,16 @@ mod tests {
     use super::*;
     use crate::state::Tensor;
 
-    fn names(build: impl FnOnce(&mut dyn FnMut() -> Node) -> Node) -> Vec<(String, String, String)> {
+    fn names(
+        build: impl FnOnce(&mut dyn FnMut() -> Node) -> Node,
+    ) -> Vec<(String, String, String)> {
         let mut state = State::default();
         let root = build(&mut || state.push(Tensor::from_vec(vec![0u8], &[1]).unwrap()));
         state.root = root;
-        name_tensors(&state).into_iter().map(|n| (n.stem, n.local, n.key)).collect()
+        name_tensors(&state)
+            .into_iter()
+            .map(|n| (n.stem, n.local, n.key))
+            .collect()
     }
 
     fn triple(stem: &str, local: &str, key: &str) -> (String, String, String) {
@@ -204,15 +252,24 @@ mod tests {
         let got = names(|leaf| {
             Node::dict([
                 ("model", Node::dict([("h.0.attn.weight", leaf())])),
-                ("optimizer", Node::dict([("state", Node::Dict(vec![(Node::Int(0), Node::dict([("exp_avg", leaf())]))]))])),
+                (
+                    "optimizer",
+                    Node::dict([(
+                        "state",
+                        Node::Dict(vec![(Node::Int(0), Node::dict([("exp_avg", leaf())]))]),
+                    )]),
+                ),
                 ("w", leaf()),
             ])
         });
-        assert_eq!(got, [
-            triple("model", "h.0.attn.weight", "model.h.0.attn.weight"),
-            triple("optimizer", "state.0.exp_avg", "optimizer.state.0.exp_avg"),
-            triple("state", "w", "w"),
-        ]);
+        assert_eq!(
+            got,
+            [
+                triple("model", "h.0.attn.weight", "model.h.0.attn.weight"),
+                triple("optimizer", "state.0.exp_avg", "optimizer.state.0.exp_avg"),
+                triple("state", "w", "w"),
+            ]
+        );
     }
 
     #[test]
@@ -235,19 +292,51 @@ mod tests {
     #[test]
     fn stems_are_safe_and_unique() {
         let inner = |leaf: &mut dyn FnMut() -> Node| Node::dict([("x", leaf())]);
-        let keys = ["..", "a/b", "", "Model", "model", "con", "COM1.x", "m-00001-of-00002", "état", "ètat", "state"];
+        let keys = [
+            "..",
+            "a/b",
+            "",
+            "Model",
+            "model",
+            "con",
+            "COM1.x",
+            "m-00001-of-00002",
+            "état",
+            "ètat",
+            "state",
+        ];
         let got = names(|leaf| Node::dict(keys.map(|key| (key, inner(leaf)))));
         let stems: Vec<_> = got.iter().map(|n| n.0.as_str()).collect();
-        assert_eq!(stems, [
-            "_..", "a_b", "_", "Model", "model~2", "_con", "_COM1.x", "_m-00001-of-00002", "état", "ètat~2", "state",
-        ]);
+        assert_eq!(
+            stems,
+            [
+                "_..",
+                "a_b",
+                "_",
+                "Model",
+                "model~2",
+                "_con",
+                "_COM1.x",
+                "_m-00001-of-00002",
+                "état",
+                "ètat~2",
+                "state",
+            ]
+        );
     }
 
     #[test]
     fn long_and_reserved_names_are_replaced() {
         let long = "x".repeat(10_000);
         let got = names(|leaf| {
-            Node::dict([("m", Node::dict([("__metadata__", leaf()), ("", leaf()), (long.as_str(), leaf())]))])
+            Node::dict([(
+                "m",
+                Node::dict([
+                    ("__metadata__", leaf()),
+                    ("", leaf()),
+                    (long.as_str(), leaf()),
+                ]),
+            )])
         });
         assert_eq!(got[0].1, "_.__metadata__");
         assert_eq!(got[1].1, "_");

@@ -20,7 +20,11 @@ pub struct PlanOptions {
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        PlanOptions { shard_bytes: 4 << 30, split_bytes: 1 << 20, fragments: 16 }
+        PlanOptions {
+            shard_bytes: 4 << 30,
+            split_bytes: 1 << 20,
+            fragments: 16,
+        }
     }
 }
 
@@ -96,21 +100,45 @@ pub fn plan(state: &State, previous: Option<&Manifest>, options: &PlanOptions) -
             groups.push((&name.stem, Vec::new()));
             groups.len() - 1
         });
-        push_items(&mut groups[group].1, index, tensor, name, torch.contains(&index));
+        push_items(
+            &mut groups[group].1,
+            index,
+            tensor,
+            name,
+            torch.contains(&index),
+        );
     }
     let known = previous.map(Known::new);
     let mut builder = Builder {
         files: Vec::new(),
-        parts: state.tensors.iter().map(|tensor| vec![None; pieces_of(tensor)]).collect(),
+        parts: state
+            .tensors
+            .iter()
+            .map(|tensor| vec![None; pieces_of(tensor)])
+            .collect(),
     };
     for (stem, items) in groups {
         builder.group(stem, items, known.as_ref(), options);
     }
-    let entries = state.tensors.iter().zip(names).zip(builder.parts).map(|((tensor, name), parts)| {
-        let parts = parts.into_iter().flatten().collect();
-        TensorEntry { key: name.key, dtype: tensor.dtype, shape: tensor.shape.clone(), parts }
-    });
-    Plan { tensors: entries.collect(), files: builder.files }
+    let entries =
+        state
+            .tensors
+            .iter()
+            .zip(names)
+            .zip(builder.parts)
+            .map(|((tensor, name), parts)| {
+                let parts = parts.into_iter().flatten().collect();
+                TensorEntry {
+                    key: name.key,
+                    dtype: tensor.dtype,
+                    shape: tensor.shape.clone(),
+                    parts,
+                }
+            });
+    Plan {
+        tensors: entries.collect(),
+        files: builder.files,
+    }
 }
 
 fn torch_tensors(state: &State) -> HashSet<usize> {
@@ -130,7 +158,13 @@ fn pieces_of(tensor: &Tensor) -> usize {
     }
 }
 
-fn push_items<'a>(items: &mut Vec<Item<'a>>, index: usize, tensor: &'a Tensor, name: &'a TensorName, torch: bool) {
+fn push_items<'a>(
+    items: &mut Vec<Item<'a>>,
+    index: usize,
+    tensor: &'a Tensor,
+    name: &'a TensorName,
+    torch: bool,
+) {
     let item = |piece: Option<usize>, local: String, offset: Vec<u64>, part: &'a Tensor| Item {
         tensor: index,
         piece,
@@ -140,14 +174,26 @@ fn push_items<'a>(items: &mut Vec<Item<'a>>, index: usize, tensor: &'a Tensor, n
         offset,
         shape: &part.shape,
         nbytes: part.nbytes(),
-        checksum: part.checksum.unwrap_or_else(|| panic!("{} has no checksum", name.key)),
+        checksum: part
+            .checksum
+            .unwrap_or_else(|| panic!("{} has no checksum", name.key)),
         torch,
     };
     match &tensor.data {
         Data::Pieces(pieces) => items.extend(pieces.iter().enumerate().map(|(i, piece)| {
-            item(Some(i), format!("{}.piece{i}", name.local), piece.offset.clone(), &piece.tensor)
+            item(
+                Some(i),
+                format!("{}.piece{i}", name.local),
+                piece.offset.clone(),
+                &piece.tensor,
+            )
         })),
-        _ => items.push(item(None, name.local.clone(), vec![0; tensor.shape.len()], tensor)),
+        _ => items.push(item(
+            None,
+            name.local.clone(),
+            vec![0; tensor.shape.len()],
+            tensor,
+        )),
     }
 }
 
@@ -162,10 +208,16 @@ struct Known<'a> {
 
 impl<'a> Known<'a> {
     fn new(manifest: &'a Manifest) -> Self {
-        let mut known = Known { manifest, parts: HashMap::new(), counts: HashMap::new() };
+        let mut known = Known {
+            manifest,
+            parts: HashMap::new(),
+            counts: HashMap::new(),
+        };
         for tensor in &manifest.tensors {
             for part in &tensor.parts {
-                known.parts.insert((&tensor.key, &part.offset), (tensor.dtype, part));
+                known
+                    .parts
+                    .insert((&tensor.key, &part.offset), (tensor.dtype, part));
                 *known.counts.entry(part.file.as_str()).or_default() += 1;
             }
         }
@@ -197,7 +249,13 @@ struct Builder {
 }
 
 impl Builder {
-    fn group(&mut self, stem: &str, items: Vec<Item<'_>>, known: Option<&Known<'_>>, options: &PlanOptions) {
+    fn group(
+        &mut self,
+        stem: &str,
+        items: Vec<Item<'_>>,
+        known: Option<&Known<'_>>,
+        options: &PlanOptions,
+    ) {
         let (reused, unchanged, changed) = divide(items, known, options);
         let unchanged_bytes: u64 = unchanged.iter().map(|item| item.nbytes).sum();
         let mut written = if unchanged_bytes < options.split_bytes {
@@ -227,28 +285,55 @@ impl Builder {
         }
     }
 
-    fn link(&mut self, name: &str, file: Reused<'_, '_>, weight_map: &mut BTreeMap<String, String>) {
+    fn link(
+        &mut self,
+        name: &str,
+        file: Reused<'_, '_>,
+        weight_map: &mut BTreeMap<String, String>,
+    ) {
         for (item, part) in file.items {
             weight_map.insert(item.local.clone(), name.to_owned());
-            self.place(&item, Part { file: name.to_owned(), ..part.clone() });
+            self.place(
+                &item,
+                Part {
+                    file: name.to_owned(),
+                    ..part.clone()
+                },
+            );
         }
         self.files.push(PlannedFile {
             name: name.to_owned(),
             entry: file.entry.clone(),
-            source: Source::Link { previous: file.name.to_owned() },
+            source: Source::Link {
+                previous: file.name.to_owned(),
+            },
         });
     }
 
-    fn write(&mut self, name: &str, items: Vec<Item<'_>>, weight_map: &mut BTreeMap<String, String>) {
+    fn write(
+        &mut self,
+        name: &str,
+        items: Vec<Item<'_>>,
+        weight_map: &mut BTreeMap<String, String>,
+    ) {
         let slots: Vec<_> = items
             .iter()
-            .map(|item| Slot { name: &item.local, dtype: item.dtype, shape: item.shape })
+            .map(|item| Slot {
+                name: &item.local,
+                dtype: item.dtype,
+                shape: item.shape,
+            })
             .collect();
-        let framework = if items.iter().any(|item| item.torch) { "pt" } else { "np" };
+        let framework = if items.iter().any(|item| item.torch) {
+            "pt"
+        } else {
+            "np"
+        };
         let head = header(&slots, framework);
         let data_start = head.len() as u64;
         let size = data_start + items.iter().map(|item| item.nbytes).sum::<u64>();
-        let digests = std::iter::once(checksum::of(&head)).chain(items.iter().map(|item| item.checksum));
+        let digests =
+            std::iter::once(checksum::of(&head)).chain(items.iter().map(|item| item.checksum));
         let checksum = checksum::of_file(digests, size);
         let parts = items.iter().map(|item| (item.tensor, item.piece)).collect();
         let mut start = data_start;
@@ -267,7 +352,11 @@ impl Builder {
         }
         self.files.push(PlannedFile {
             name: name.to_owned(),
-            entry: FileEntry { size, data_start: Some(data_start), checksum },
+            entry: FileEntry {
+                size,
+                data_start: Some(data_start),
+                checksum,
+            },
             source: Source::Write { head, parts },
         });
     }
@@ -285,12 +374,20 @@ impl Builder {
             .filter(|file| names.contains(file.name.as_str()))
             .map(|file| file.entry.size - file.entry.data_start.unwrap_or(0))
             .sum();
-        let index = serde_json::json!({ "metadata": { "total_size": total }, "weight_map": weight_map });
+        let index =
+            serde_json::json!({ "metadata": { "total_size": total }, "weight_map": weight_map });
         let head = index.to_string().into_bytes();
         self.files.push(PlannedFile {
             name: format!("{stem}.safetensors.index.json"),
-            entry: FileEntry { size: head.len() as u64, data_start: None, checksum: checksum::of(&head) },
-            source: Source::Write { head, parts: Vec::new() },
+            entry: FileEntry {
+                size: head.len() as u64,
+                data_start: None,
+                checksum: checksum::of(&head),
+            },
+            source: Source::Write {
+                head,
+                parts: Vec::new(),
+            },
         });
     }
 }
@@ -302,7 +399,9 @@ fn divide<'a, 'b>(
     known: Option<&Known<'a>>,
     options: &PlanOptions,
 ) -> (Vec<Reused<'a, 'b>>, Vec<Item<'b>>, Vec<Item<'b>>) {
-    let Some(known) = known else { return (Vec::new(), Vec::new(), items) };
+    let Some(known) = known else {
+        return (Vec::new(), Vec::new(), items);
+    };
     let mut by_file: BTreeMap<&str, Vec<(Item<'b>, &'a Part)>> = BTreeMap::new();
     let mut changed = Vec::new();
     for item in items {
@@ -324,7 +423,11 @@ fn divide<'a, 'b>(
     let small = |file: &Reused<'_, '_>| file.entry.size < options.shard_bytes / 8;
     if reused.iter().filter(|file| small(file)).count() > options.fragments {
         let (pack, keep): (Vec<_>, Vec<_>) = reused.into_iter().partition(small);
-        unchanged.extend(pack.into_iter().flat_map(|file| file.items).map(|(item, _)| item));
+        unchanged.extend(
+            pack.into_iter()
+                .flat_map(|file| file.items)
+                .map(|(item, _)| item),
+        );
         reused = keep;
     }
     (reused, unchanged, changed)
@@ -378,35 +481,63 @@ mod tests {
             metrics: BTreeMap::new(),
             metadata: Node::None,
             root: Node::None,
-            files: plan.files.iter().map(|f| (f.name.clone(), f.entry.clone())).collect(),
+            files: plan
+                .files
+                .iter()
+                .map(|f| (f.name.clone(), f.entry.clone()))
+                .collect(),
             tensors: plan.tensors.clone(),
         }
     }
 
     fn written(plan: &Plan) -> Vec<&str> {
-        let tensor_file = |f: &&PlannedFile| matches!(f.source, Source::Write { .. }) && f.entry.data_start.is_some();
-        plan.files.iter().filter(tensor_file).map(|f| f.name.as_str()).collect()
+        let tensor_file = |f: &&PlannedFile| {
+            matches!(f.source, Source::Write { .. }) && f.entry.data_start.is_some()
+        };
+        plan.files
+            .iter()
+            .filter(tensor_file)
+            .map(|f| f.name.as_str())
+            .collect()
     }
 
-    const SMALL: PlanOptions = PlanOptions { shard_bytes: 100, split_bytes: 1, fragments: 4 };
+    const SMALL: PlanOptions = PlanOptions {
+        shard_bytes: 100,
+        split_bytes: 1,
+        fragments: 4,
+    };
 
     #[test]
     fn a_small_entry_is_one_file() {
-        let plan = plan(&state(&[("a", vec![1; 10]), ("b", vec![2; 10])]), None, &PlanOptions::default());
+        let plan = plan(
+            &state(&[("a", vec![1; 10]), ("b", vec![2; 10])]),
+            None,
+            &PlanOptions::default(),
+        );
         assert_eq!(written(&plan), ["model.safetensors"]);
-        assert_eq!(plan.tensors[1].parts[0].start, plan.tensors[0].parts[0].start + 10);
+        assert_eq!(
+            plan.tensors[1].parts[0].start,
+            plan.tensors[0].parts[0].start + 10
+        );
     }
 
     #[test]
     fn large_entries_are_cut_into_shards_with_an_index() {
-        let plan = plan(&state(&[("a", vec![1; 80]), ("b", vec![2; 80]), ("c", vec![3; 500])]), None, &SMALL);
+        let plan = plan(
+            &state(&[("a", vec![1; 80]), ("b", vec![2; 80]), ("c", vec![3; 500])]),
+            None,
+            &SMALL,
+        );
         let names: Vec<_> = plan.files.iter().map(|f| f.name.as_str()).collect();
-        assert_eq!(names, [
-            "model-00001-of-00003.safetensors",
-            "model-00002-of-00003.safetensors",
-            "model-00003-of-00003.safetensors",
-            "model.safetensors.index.json",
-        ]);
+        assert_eq!(
+            names,
+            [
+                "model-00001-of-00003.safetensors",
+                "model-00002-of-00003.safetensors",
+                "model-00003-of-00003.safetensors",
+                "model.safetensors.index.json",
+            ]
+        );
     }
 
     #[test]
@@ -423,7 +554,13 @@ mod tests {
         let step = |n: u8| state(&[("frozen", vec![1; 10]), ("trained", vec![n; 10])]);
         let first = manifest(&plan(&step(1), None, &SMALL));
         let second = plan(&step(2), Some(&first), &SMALL);
-        assert_eq!(written(&second), ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]);
+        assert_eq!(
+            written(&second),
+            [
+                "model-00001-of-00002.safetensors",
+                "model-00002-of-00002.safetensors"
+            ]
+        );
         let third = plan(&step(3), Some(&manifest(&second)), &SMALL);
         assert_eq!(written(&third), ["model-00002-of-00002.safetensors"]);
         let fourth = plan(&step(4), Some(&manifest(&third)), &SMALL);
@@ -443,7 +580,10 @@ mod tests {
         let tensors: Vec<_> = names.iter().map(|n| (n.as_str(), vec![7; 90])).collect();
         let apart = manifest(&plan(&state(&tensors), None, &SMALL));
         assert_eq!(apart.files.len(), 9);
-        let roomy = PlanOptions { shard_bytes: 1 << 20, ..SMALL };
+        let roomy = PlanOptions {
+            shard_bytes: 1 << 20,
+            ..SMALL
+        };
         let packed = plan(&state(&tensors), Some(&apart), &roomy);
         assert_eq!(written(&packed), ["model.safetensors"]);
     }

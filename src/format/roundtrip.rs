@@ -10,8 +10,17 @@ use crate::state::{DType, Node, TensorRef, View};
 
 fn leaf() -> impl Strategy<Value = Node> {
     let tensor = (0usize..2, "[a-z]{0,6}", any::<bool>()).prop_map(|(index, kind, view)| {
-        let view = view.then(|| View { dtype: DType::F32, shape: vec![2], strides: vec![-4], offset: 4 });
-        Node::Tensor(TensorRef { index, kind: kind.into(), view })
+        let view = view.then(|| View {
+            dtype: DType::F32,
+            shape: vec![2],
+            strides: vec![-4],
+            offset: 4,
+        });
+        Node::Tensor(TensorRef {
+            index,
+            kind: kind.into(),
+            view,
+        })
     });
     prop_oneof![
         Just(Node::None),
@@ -19,7 +28,8 @@ fn leaf() -> impl Strategy<Value = Node> {
         any::<i64>().prop_map(Node::Int),
         "-?0x[1-9a-f][0-9a-f]{15,60}".prop_map(Node::BigInt),
         any::<u64>().prop_map(|bits| Node::Float(f64::from_bits(bits))),
-        any::<(u64, u64)>().prop_map(|(re, im)| Node::Complex(f64::from_bits(re), f64::from_bits(im))),
+        any::<(u64, u64)>()
+            .prop_map(|(re, im)| Node::Complex(f64::from_bits(re), f64::from_bits(im))),
         any::<String>().prop_map(Node::Str),
         any::<Vec<u8>>().prop_map(Node::Bytes),
         tensor,
@@ -53,7 +63,9 @@ fn bits(node: &Node) -> Node {
         Node::List(items) => Node::List(all(items)),
         Node::Tuple(items) => Node::Tuple(all(items)),
         Node::Set(items) => Node::Set(all(items)),
-        Node::Dict(entries) => Node::Dict(entries.iter().map(|(k, v)| (bits(k), bits(v))).collect()),
+        Node::Dict(entries) => {
+            Node::Dict(entries.iter().map(|(k, v)| (bits(k), bits(v))).collect())
+        }
         Node::Tagged { tag, value } => Node::tagged(tag.clone(), bits(value)),
         other => other.clone(),
     }
@@ -74,7 +86,11 @@ fn manifest(root: Node, metrics: BTreeMap<String, f64>) -> Manifest {
         shape: vec![shape],
         parts,
     };
-    let file = FileEntry { size: 4096 + 64, data_start: Some(4096), checksum: checksum::of(b"file") };
+    let file = FileEntry {
+        size: 4096 + 64,
+        data_start: Some(4096),
+        checksum: checksum::of(b"file"),
+    };
     Manifest {
         step: u64::MAX,
         created: UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
@@ -115,14 +131,26 @@ proptest! {
 
 #[test]
 fn every_flipped_bit_is_noticed() {
-    let root = Node::dict([("x", Node::Tensor(TensorRef { index: 0, kind: "numpy".into(), view: None }))]);
-    let mut bytes = manifest(root, [("loss".to_owned(), f64::NAN)].into()).to_bytes().unwrap();
+    let root = Node::dict([(
+        "x",
+        Node::Tensor(TensorRef {
+            index: 0,
+            kind: "numpy".into(),
+            view: None,
+        }),
+    )]);
+    let mut bytes = manifest(root, [("loss".to_owned(), f64::NAN)].into())
+        .to_bytes()
+        .unwrap();
     Manifest::parse(&bytes).unwrap();
     for at in 0..bytes.len() {
         for bit in 0..8 {
             bytes[at] ^= 1 << bit;
             assert!(Manifest::parse(&bytes).is_err(), "bit {bit} of byte {at}");
-            assert!(Manifest::parse_head(&bytes).is_err(), "bit {bit} of byte {at}");
+            assert!(
+                Manifest::parse_head(&bytes).is_err(),
+                "bit {bit} of byte {at}"
+            );
             bytes[at] ^= 1 << bit;
         }
     }
@@ -138,7 +166,14 @@ fn every_truncation_is_noticed() {
 
 /// A manifest with a valid checksum whose content was made by hand.
 fn forged(edit: impl Fn(String) -> String) -> Result<Manifest, FormatError> {
-    let root = Node::dict([("x", Node::Tensor(TensorRef { index: 1, kind: "".into(), view: None }))]);
+    let root = Node::dict([(
+        "x",
+        Node::Tensor(TensorRef {
+            index: 1,
+            kind: "".into(),
+            view: None,
+        }),
+    )]);
     let bytes = manifest(root, BTreeMap::new()).to_bytes().unwrap();
     let text = String::from_utf8(bytes).unwrap();
     let (_, rest) = text.split_once('\n').unwrap();
@@ -165,9 +200,20 @@ fn forged_numbers_and_names_are_refused() {
         ("\"step\":18446744073709551615", "\"step\":-1"),
     ];
     for (from, to) in edits {
-        assert!(forged(|text| text.replacen(from, to, 1)).is_err(), "{from} -> {to}");
+        assert!(
+            forged(|text| text.replacen(from, to, 1)).is_err(),
+            "{from} -> {to}"
+        );
     }
-    for name in ["../model.safetensors", "/etc/passwd", ".lock", "a/b", "a\\\\b", "manifest.json", ""] {
+    for name in [
+        "../model.safetensors",
+        "/etc/passwd",
+        ".lock",
+        "a/b",
+        "a\\\\b",
+        "manifest.json",
+        "",
+    ] {
         let result = forged(|text| text.replace("model.safetensors", name));
         assert!(result.is_err(), "{name}");
     }
@@ -175,10 +221,20 @@ fn forged_numbers_and_names_are_refused() {
 
 #[test]
 fn nesting_is_bounded() {
-    let nested = |depth| (0..depth).fold(Node::None, |inner, _| Node::Dict(vec![(Node::Int(1), inner)]));
+    let nested = |depth| {
+        (0..depth).fold(Node::None, |inner, _| {
+            Node::Dict(vec![(Node::Int(1), inner)])
+        })
+    };
     let deepest = manifest(nested(MAX_DEPTH), BTreeMap::new());
-    assert!(same(&Manifest::parse(&deepest.to_bytes().unwrap()).unwrap().root, &deepest.root));
-    assert_eq!(manifest(nested(MAX_DEPTH + 1), BTreeMap::new()).to_bytes(), Err(FormatError::TooDeep));
+    assert!(same(
+        &Manifest::parse(&deepest.to_bytes().unwrap()).unwrap().root,
+        &deepest.root
+    ));
+    assert_eq!(
+        manifest(nested(MAX_DEPTH + 1), BTreeMap::new()).to_bytes(),
+        Err(FormatError::TooDeep)
+    );
     let bomb = "[".repeat(1_000_000);
     assert!(forged(|text| text.replacen("\"tree\":", &format!("\"tree\":{bomb}"), 1)).is_err());
 }

@@ -50,7 +50,8 @@ pub(super) fn header(slots: &[Slot<'_>], framework: &str) -> Vec<u8> {
     let mut at = 0u64;
     for slot in slots {
         let end = at + size_of(slot.dtype, slot.shape);
-        let entry = json!({ "dtype": slot.dtype.name(), "shape": slot.shape, "data_offsets": [at, end] });
+        let entry =
+            json!({ "dtype": slot.dtype.name(), "shape": slot.shape, "data_offsets": [at, end] });
         map.insert(slot.name.into(), entry);
         at = end;
     }
@@ -75,39 +76,66 @@ pub fn parse_header(bytes: &[u8], file_size: u64) -> Result<Header, FormatError>
     if length > LARGEST_HEADER || length.checked_add(8).is_none_or(|end| end > file_size) {
         return Err(malformed("longer than the file"));
     }
-    let json = bytes.get(8..8 + length as usize).ok_or_else(|| malformed("cut off"))?;
+    let json = bytes
+        .get(8..8 + length as usize)
+        .ok_or_else(|| malformed("cut off"))?;
     let map: Map<String, Value> =
         serde_json::from_slice(json).map_err(|e| malformed(&e.to_string()))?;
     let mut entries = Vec::with_capacity(map.len());
     for (name, value) in map {
         if name != "__metadata__" {
-            entries.push(entry(name, &value, 8 + length).ok_or_else(|| malformed("an entry is malformed"))?);
+            entries.push(
+                entry(name, &value, 8 + length)
+                    .ok_or_else(|| malformed("an entry is malformed"))?,
+            );
         }
     }
     entries.sort_by_key(|e: &HeaderEntry| (e.start, e.nbytes));
     let mut at = 8 + length;
     for e in &entries {
         if e.start != at {
-            return Err(malformed(&format!("a hole or an overlap before {:?}", e.name)));
+            return Err(malformed(&format!(
+                "a hole or an overlap before {:?}",
+                e.name
+            )));
         }
-        at = e.start.checked_add(e.nbytes).ok_or_else(|| malformed("too large"))?;
+        at = e
+            .start
+            .checked_add(e.nbytes)
+            .ok_or_else(|| malformed("too large"))?;
     }
     if at != file_size {
         return Err(malformed("the tensors are not as long as the file"));
     }
-    Ok(Header { entries, data_start: 8 + length })
+    Ok(Header {
+        entries,
+        data_start: 8 + length,
+    })
 }
 
 fn entry(name: String, value: &Value, data_start: u64) -> Option<HeaderEntry> {
     let dtype = DType::from_name(value.get("dtype")?.as_str()?)?;
-    let shape = value.get("shape")?.as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<_>>>()?;
-    let [begin, end] = value.get("data_offsets")?.as_array()?.as_slice() else { return None };
+    let shape = value
+        .get("shape")?
+        .as_array()?
+        .iter()
+        .map(Value::as_u64)
+        .collect::<Option<Vec<_>>>()?;
+    let [begin, end] = value.get("data_offsets")?.as_array()?.as_slice() else {
+        return None;
+    };
     let (begin, end) = (begin.as_u64()?, end.as_u64()?);
     let nbytes = end.checked_sub(begin)?;
     if dtype.nbytes(count(&shape)?)? != nbytes {
         return None;
     }
-    Some(HeaderEntry { name, dtype, shape, start: data_start.checked_add(begin)?, nbytes })
+    Some(HeaderEntry {
+        name,
+        dtype,
+        shape,
+        start: data_start.checked_add(begin)?,
+        nbytes,
+    })
 }
 
 #[cfg(test)]
@@ -123,9 +151,16 @@ mod tests {
 
     #[test]
     fn the_reference_reader_accepts_every_type() {
-        let names: Vec<String> = DType::ALL.iter().map(|d| format!("t.{}", d.name())).collect();
+        let names: Vec<String> = DType::ALL
+            .iter()
+            .map(|d| format!("t.{}", d.name()))
+            .collect();
         let slots: Vec<_> = std::iter::zip(DType::ALL, &names)
-            .map(|(&dtype, name)| Slot { name, dtype, shape: &[2, 4] })
+            .map(|(&dtype, name)| Slot {
+                name,
+                dtype,
+                shape: &[2, 4],
+            })
             .collect();
         let bytes = file(&slots);
         let reference = ::safetensors::SafeTensors::deserialize(&bytes).unwrap();
@@ -135,13 +170,20 @@ mod tests {
             let view = reference.tensor(&e.name).unwrap();
             assert_eq!(view.shape(), [2, 4]);
             assert_eq!(view.dtype().to_string(), e.dtype.name());
-            assert_eq!(view.data(), &bytes[e.start as usize..(e.start + e.nbytes) as usize]);
+            assert_eq!(
+                view.data(),
+                &bytes[e.start as usize..(e.start + e.nbytes) as usize]
+            );
         }
     }
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        let good = file(&[Slot { name: "a", dtype: DType::F32, shape: &[4] }]);
+        let good = file(&[Slot {
+            name: "a",
+            dtype: DType::F32,
+            shape: &[4],
+        }]);
         let size = good.len() as u64;
         assert!(parse_header(&good, size).is_ok());
         assert!(parse_header(&good, size - 1).is_err());
@@ -153,7 +195,9 @@ mod tests {
             parse_header(&bytes, bytes.len() as u64 + 16)
         };
         let entry = |shape: &str, offsets: &str| {
-            text(&format!(r#"{{"a":{{"dtype":"F32","shape":{shape},"data_offsets":{offsets}}}}}"#))
+            text(&format!(
+                r#"{{"a":{{"dtype":"F32","shape":{shape},"data_offsets":{offsets}}}}}"#
+            ))
         };
         assert!(entry("[4]", "[0,16]").is_ok());
         assert!(entry("[4]", "[16,0]").is_err());

@@ -18,7 +18,11 @@ pub(super) fn depth(node: &Node) -> usize {
     match node {
         Node::List(items) | Node::Tuple(items) | Node::Set(items) => 1 + deepest(items),
         Node::Dict(entries) => {
-            1 + entries.iter().map(|(k, v)| depth(k).max(depth(v))).max().unwrap_or(0)
+            1 + entries
+                .iter()
+                .map(|(k, v)| depth(k).max(depth(v)))
+                .max()
+                .unwrap_or(0)
         }
         Node::Tagged { value, .. } => 1 + depth(value),
         _ => 0,
@@ -33,7 +37,10 @@ pub(super) struct Tree<'a> {
 
 impl Tree<'_> {
     fn with<'b>(&'b self, node: &'b Node) -> Tree<'b> {
-        Tree { node, keys: self.keys }
+        Tree {
+            node,
+            keys: self.keys,
+        }
     }
 
     fn list<S: Serializer>(&self, items: &[Node], to: S) -> Result<S::Ok, S::Error> {
@@ -79,7 +86,12 @@ impl Tree<'_> {
             map.serialize_entry("kind", &leaf.kind)?;
         }
         if let Some(view) = &leaf.view {
-            let View { dtype, shape, strides, offset } = view;
+            let View {
+                dtype,
+                shape,
+                strides,
+                offset,
+            } = view;
             let value = json!({ "dtype": dtype.name(), "shape": shape, "strides": strides, "offset": offset });
             map.serialize_entry("view", &value)?;
         }
@@ -106,7 +118,11 @@ impl Serialize for Items<'_> {
 impl Serialize for Entries<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let text = |key: &Node| key.as_str().unwrap_or_default().to_owned();
-        to.collect_map(self.1.iter().map(|(key, value)| (text(key), self.0.with(value))))
+        to.collect_map(
+            self.1
+                .iter()
+                .map(|(key, value)| (text(key), self.0.with(value))),
+        )
     }
 }
 
@@ -122,7 +138,11 @@ impl Serialize for Pairs<'_> {
 
 /// A number as JSON; what JSON cannot say as text.
 pub(super) fn number(value: f64) -> Value {
-    if value.is_finite() { json!(value) } else { Value::String(float_text(value)) }
+    if value.is_finite() {
+        json!(value)
+    } else {
+        Value::String(float_text(value))
+    }
 }
 
 /// Infinities by name, any NaN by its bits.
@@ -182,7 +202,9 @@ fn read_object(
     if let Some(name) = map.get("tensor") {
         return read_tensor(name, map, index);
     }
-    if let (Some(Value::String(tag)), Some(value), 2) = (map.get("tag"), map.get("value"), map.len()) {
+    if let (Some(Value::String(tag)), Some(value), 2) =
+        (map.get("tag"), map.get("value"), map.len())
+    {
         return Ok(Node::tagged(tag.clone(), read(value, index)?));
     }
     let mut entries = map.iter();
@@ -210,13 +232,20 @@ fn read_pairs(
         Some([key, value]) => Ok((read(key, index)?, read(value, index)?)),
         _ => Err("a malformed pair of key and value".to_owned()),
     };
-    pairs.iter().map(pair).collect::<Result<_, String>>().map(Node::Dict)
+    pairs
+        .iter()
+        .map(pair)
+        .collect::<Result<_, String>>()
+        .map(Node::Dict)
 }
 
 fn read_plain(key: &str, value: &Value) -> Option<Node> {
     match (key, value) {
         ("int", Value::String(digits)) => {
-            let hex = digits.strip_prefix('-').unwrap_or(digits).strip_prefix("0x")?;
+            let hex = digits
+                .strip_prefix('-')
+                .unwrap_or(digits)
+                .strip_prefix("0x")?;
             let valid = !hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit());
             valid.then(|| Node::BigInt(digits.clone()))
         }
@@ -236,11 +265,19 @@ fn read_tensor(
     index: &impl Fn(&str, Option<&View>) -> Option<usize>,
 ) -> Result<Node, String> {
     let name = name.as_str().ok_or("a tensor without a name")?;
-    let view = map.get("view").map(|v| read_view(v).ok_or_else(|| format!("a malformed view of {name:?}")));
+    let view = map
+        .get("view")
+        .map(|v| read_view(v).ok_or_else(|| format!("a malformed view of {name:?}")));
     let view = view.transpose()?;
-    let kind = map.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned().into();
-    let index = index(name, view.as_ref())
-        .ok_or_else(|| format!("the tree refers to {name:?}, which is not there or not as large"))?;
+    let kind = map
+        .get("kind")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
+        .into();
+    let index = index(name, view.as_ref()).ok_or_else(|| {
+        format!("the tree refers to {name:?}, which is not there or not as large")
+    })?;
     Ok(Node::Tensor(TensorRef { index, kind, view }))
 }
 
@@ -248,8 +285,14 @@ fn read_view(value: &Value) -> Option<View> {
     let list = |key: &str| value.get(key).and_then(Value::as_array);
     Some(View {
         dtype: DType::from_name(value.get("dtype")?.as_str()?)?,
-        shape: list("shape")?.iter().map(Value::as_u64).collect::<Option<_>>()?,
-        strides: list("strides")?.iter().map(Value::as_i64).collect::<Option<_>>()?,
+        shape: list("shape")?
+            .iter()
+            .map(Value::as_u64)
+            .collect::<Option<_>>()?,
+        strides: list("strides")?
+            .iter()
+            .map(Value::as_i64)
+            .collect::<Option<_>>()?,
         offset: value.get("offset")?.as_u64()?,
     })
 }

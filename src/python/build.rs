@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString, PyTuple};
+use pyo3::types::{
+    PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString, PyTuple,
+};
 
 use super::arrays::{self, Shown, numpy::Numpy, torch::Torch};
 use super::flatten::FACTORIES;
@@ -47,13 +49,23 @@ pub(super) fn load(state: State, framework: Option<&str>) -> Result<Loaded, Read
     let mut swapped = vec![false; tensors.len()];
     root.for_each_tensor(&mut |leaf| {
         wanted[leaf.index] = true;
-        swapped[leaf.index] |= framework.is_none_or(|want| want == "numpy") && is_swapped(leaf, &tensors[leaf.index]);
+        swapped[leaf.index] |=
+            framework.is_none_or(|want| want == "numpy") && is_swapped(leaf, &tensors[leaf.index]);
     });
     let (places, lengths) = lay_out(&tensors, &wanted);
-    let no_memory = |source| ReadError::Io { tensor: "(all)".into(), source };
-    let mut memories =
-        lengths.iter().map(|&len| Memory::zeroed(len as usize)).collect::<Result<Vec<_>, _>>().map_err(no_memory)?;
-    let mut rest: Vec<(&mut [u8], u64)> = memories.iter_mut().map(|memory| (memory.bytes_mut(), 0)).collect();
+    let no_memory = |source| ReadError::Io {
+        tensor: "(all)".into(),
+        source,
+    };
+    let mut memories = lengths
+        .iter()
+        .map(|&len| Memory::zeroed(len as usize))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(no_memory)?;
+    let mut rest: Vec<(&mut [u8], u64)> = memories
+        .iter_mut()
+        .map(|memory| (memory.bytes_mut(), 0))
+        .collect();
     let mut targets = Vec::new();
     for (tensor, place) in tensors.iter().zip(&places) {
         let Some(place) = place else { continue };
@@ -66,7 +78,12 @@ pub(super) fn load(state: State, framework: Option<&str>) -> Result<Loaded, Read
     }
     load_into(targets)?;
     swap_bytes(&mut memories, &tensors, &places, &swapped);
-    Ok(Loaded { root, tensors, memories, places })
+    Ok(Loaded {
+        root,
+        tensors,
+        memories,
+        places,
+    })
 }
 
 /// Maps the files of the tensors that the tree refers to, instead of reading them. Nothing is compared.
@@ -92,41 +109,73 @@ pub(super) fn map(state: State) -> Result<Loaded, ReadError> {
     let mut memories = Vec::new();
     let mut maps = HashMap::new();
     for (path, len) in lengths {
-        let mapped = Memory::map_file(path.as_ref(), len).map_err(|source| ReadError::Io { tensor: path.clone(), source })?;
+        let mapped = Memory::map_file(path.as_ref(), len).map_err(|source| ReadError::Io {
+            tensor: path.clone(),
+            source,
+        })?;
         memories.push(mapped);
         maps.insert(path, memories.len() - 1);
     }
     let mut places = vec![None; tensors.len()];
-    for (index, tensor) in tensors.iter().enumerate().filter(|(index, _)| wanted[*index]) {
+    for (index, tensor) in tensors
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| wanted[*index])
+    {
         places[index] = Some(match &tensor.data {
-            Data::Stored(stored) => Place { memory: maps[stored.source.name()], start: stored.offset },
+            Data::Stored(stored) => Place {
+                memory: maps[stored.source.name()],
+                start: stored.offset,
+            },
             _ => {
-                let mut memory = Memory::zeroed(tensor.nbytes() as usize)
-                    .map_err(|source| ReadError::Io { tensor: tensor.name.clone(), source })?;
-                load_into(vec![Target { tensor, into: memory.bytes_mut() }])?;
+                let mut memory =
+                    Memory::zeroed(tensor.nbytes() as usize).map_err(|source| ReadError::Io {
+                        tensor: tensor.name.clone(),
+                        source,
+                    })?;
+                load_into(vec![Target {
+                    tensor,
+                    into: memory.bytes_mut(),
+                }])?;
                 memories.push(memory);
-                Place { memory: memories.len() - 1, start: 0 }
+                Place {
+                    memory: memories.len() - 1,
+                    start: 0,
+                }
             }
         });
     }
     swap_bytes(&mut memories, &tensors, &places, &swapped);
-    Ok(Loaded { root, tensors, memories, places })
+    Ok(Loaded {
+        root,
+        tensors,
+        memories,
+        places,
+    })
 }
 
 /// Turns round the bytes of each element of the tensors that were saved from big-endian arrays.
-fn swap_bytes(memories: &mut [Memory], tensors: &[Tensor], places: &[Option<Place>], swapped: &[bool]) {
+fn swap_bytes(
+    memories: &mut [Memory],
+    tensors: &[Tensor],
+    places: &[Option<Place>],
+    swapped: &[bool],
+) {
     for (index, place) in places.iter().enumerate() {
         if let (Some(place), true) = (place, swapped[index]) {
             let end = (place.start + tensors[index].nbytes()) as usize;
             let bytes = &mut memories[place.memory].bytes_mut()[place.start as usize..end];
-            bytes.chunks_exact_mut(tensors[index].dtype.swap_width()).for_each(<[u8]>::reverse);
+            bytes
+                .chunks_exact_mut(tensors[index].dtype.swap_width())
+                .for_each(<[u8]>::reverse);
         }
     }
 }
 
 /// Whether the leaf wants its bytes in the other order than the stored one.
 fn is_swapped(leaf: &TensorRef, tensor: &Tensor) -> bool {
-    let big = arrays::framework(&leaf.kind) == "numpy" && arrays::logical(&leaf.kind).is_some_and(|l| l.starts_with('>'));
+    let big = arrays::framework(&leaf.kind) == "numpy"
+        && arrays::logical(&leaf.kind).is_some_and(|l| l.starts_with('>'));
     big && tensor.dtype != DType::U8 && tensor.dtype.itemsize() > 1
 }
 
@@ -140,7 +189,10 @@ fn lay_out(tensors: &[Tensor], wanted: &[bool]) -> (Vec<Option<Place>>, Vec<u64>
         }
         if nbytes >= SMALL {
             lengths.push(nbytes);
-            return Some(Place { memory: lengths.len() - 1, start: 0 });
+            return Some(Place {
+                memory: lengths.len() - 1,
+                start: 0,
+            });
         }
         let open = pool.filter(|&memory| lengths[memory] + nbytes <= POOL);
         let memory = open.unwrap_or_else(|| {
@@ -174,8 +226,18 @@ impl<'py, 'a> Builder<'py, 'a> {
         memories: Vec<Memory>,
         framework: Option<&'a str>,
     ) -> PyResult<Self> {
-        let memories = memories.into_iter().map(|memory| Bound::new(py, memory)).collect::<PyResult<_>>()?;
-        Ok(Builder { py, tensors, memories, places, framework, made: HashMap::new() })
+        let memories = memories
+            .into_iter()
+            .map(|memory| Bound::new(py, memory))
+            .collect::<PyResult<_>>()?;
+        Ok(Builder {
+            py,
+            tensors,
+            memories,
+            places,
+            framework,
+            made: HashMap::new(),
+        })
     }
 
     pub(super) fn py(&self) -> Python<'py> {
@@ -224,17 +286,31 @@ impl<'py, 'a> Builder<'py, 'a> {
     }
 
     /// The array that a leaf stands for, in the given framework.
-    pub(super) fn array_as(&mut self, leaf: &TensorRef, framework: &str) -> PyResult<Bound<'py, PyAny>> {
-        let key = (leaf.index, format!("{framework}/{}", leaf.kind), format!("{:?}", leaf.view));
+    pub(super) fn array_as(
+        &mut self,
+        leaf: &TensorRef,
+        framework: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let key = (
+            leaf.index,
+            format!("{framework}/{}", leaf.kind),
+            format!("{:?}", leaf.view),
+        );
         if let Some(array) = self.made.get(&key) {
             return Ok(array.clone());
         }
         let missing = || PyValueError::new_err("a tensor of the checkpoint was not loaded");
         let tensor = self.tensors.get(leaf.index).ok_or_else(missing)?;
-        let place = self.places.get(leaf.index).copied().flatten().ok_or_else(missing)?;
+        let place = self
+            .places
+            .get(leaf.index)
+            .copied()
+            .flatten()
+            .ok_or_else(missing)?;
         let shown = Shown::of(leaf, tensor, place.start);
         let memory = &self.memories[place.memory];
-        let converted = self.framework.is_none() && framework != "numpy" && is_swapped(leaf, tensor);
+        let converted =
+            self.framework.is_none() && framework != "numpy" && is_swapped(leaf, tensor);
         let array = match converted {
             false => arrays::make(memory, &shown, framework)?,
             // Its memory is big-endian, which only NumPy shows.
@@ -244,12 +320,24 @@ impl<'py, 'a> Builder<'py, 'a> {
         Ok(array)
     }
 
-    fn from_big_endian(&self, array: Bound<'py, PyAny>, framework: &str) -> PyResult<Bound<'py, PyAny>> {
-        let native = array.getattr("dtype")?.call_method1("newbyteorder", ("=",))?;
+    fn from_big_endian(
+        &self,
+        array: Bound<'py, PyAny>,
+        framework: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let native = array
+            .getattr("dtype")?
+            .call_method1("newbyteorder", ("=",))?;
         let native = array.call_method1("astype", (native,))?;
         match framework {
-            "torch" => self.py.import("torch")?.call_method1("from_numpy", (native,)),
-            _ => self.py.import("jax.numpy")?.call_method1("array", (native,)),
+            "torch" => self
+                .py
+                .import("torch")?
+                .call_method1("from_numpy", (native,)),
+            _ => self
+                .py
+                .import("jax.numpy")?
+                .call_method1("array", (native,)),
         }
     }
 
@@ -258,18 +346,26 @@ impl<'py, 'a> Builder<'py, 'a> {
         let std = Std::get(py)?;
         let (name, argument) = tag.split_once(':').unwrap_or((tag, ""));
         match (name, value) {
-            ("frozenset", Node::Set(items)) => Ok(PyFrozenSet::new(py, self.all(items)?)?.into_any()),
+            ("frozenset", Node::Set(items)) => {
+                Ok(PyFrozenSet::new(py, self.all(items)?)?.into_any())
+            }
             ("str.surrogatepass", Node::Bytes(bytes)) => {
                 PyBytes::new(py, bytes).call_method1("decode", ("utf-8", "surrogatepass"))
             }
-            ("collections.OrderedDict", Node::Dict(entries)) => std.ordered_dict.bind(py).call1((self.dict(entries)?,)),
-            ("collections.Counter", Node::Dict(entries)) => std.counter.bind(py).call1((self.dict(entries)?,)),
+            ("collections.OrderedDict", Node::Dict(entries)) => {
+                std.ordered_dict.bind(py).call1((self.dict(entries)?,))
+            }
+            ("collections.Counter", Node::Dict(entries)) => {
+                std.counter.bind(py).call1((self.dict(entries)?,))
+            }
             ("collections.defaultdict", Node::Dict(entries)) => {
                 let factory = match FACTORIES.iter().find(|known| **known == argument) {
                     Some(name) => py.import("builtins")?.getattr(*name)?,
                     None => py.None().into_bound(py),
                 };
-                std.default_dict.bind(py).call1((factory, self.dict(entries)?))
+                std.default_dict
+                    .bind(py)
+                    .call1((factory, self.dict(entries)?))
             }
             ("collections.deque", Node::List(items)) => {
                 let maxlen: Option<usize> = argument.parse().ok();
@@ -286,9 +382,14 @@ impl<'py, 'a> Builder<'py, 'a> {
                 let dtype = numpy.read_dtype(py, argument)?;
                 if bytes.is_empty() {
                     // Text and bytes of no length: NumPy reads no elements of size zero.
-                    return py.import("numpy")?.call_method1("zeros", ((), dtype))?.get_item(());
+                    return py
+                        .import("numpy")?
+                        .call_method1("zeros", ((), dtype))?
+                        .get_item(());
                 }
-                let array = py.import("numpy")?.call_method1("frombuffer", (PyBytes::new(py, bytes), dtype))?;
+                let array = py
+                    .import("numpy")?
+                    .call_method1("frombuffer", (PyBytes::new(py, bytes), dtype))?;
                 array.get_item(0)
             }
             ("numpy.dtype", Node::Str(text)) => Numpy::import(py)?.read_dtype(py, text),
@@ -315,7 +416,11 @@ impl<'py, 'a> Builder<'py, 'a> {
                     None | Some("jax") => {
                         let keywords = PyDict::new(py);
                         keywords.set_item("impl", argument)?;
-                        py.import("jax.random")?.call_method("wrap_key_data", (data,), Some(&keywords))
+                        py.import("jax.random")?.call_method(
+                            "wrap_key_data",
+                            (data,),
+                            Some(&keywords),
+                        )
                     }
                     _ => Ok(data),
                 }
@@ -326,7 +431,11 @@ impl<'py, 'a> Builder<'py, 'a> {
         }
     }
 
-    fn as_parameter(&self, tensor: Bound<'py, PyAny>, requires_grad: bool) -> PyResult<Bound<'py, PyAny>> {
+    fn as_parameter(
+        &self,
+        tensor: Bound<'py, PyAny>,
+        requires_grad: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
         match self.framework {
             None | Some("torch") => Torch::import(self.py)?.make_parameter(&tensor, requires_grad),
             _ => Ok(tensor),
@@ -337,17 +446,29 @@ impl<'py, 'a> Builder<'py, 'a> {
     fn namedtuple(&mut self, name: &str, entries: &[(Node, Node)]) -> PyResult<Bound<'py, PyAny>> {
         let py = self.py;
         let fields: Vec<&str> = entries.iter().filter_map(|(key, _)| key.as_str()).collect();
-        let values = entries.iter().map(|(_, value)| self.build(value)).collect::<PyResult<Vec<_>>>()?;
+        let values = entries
+            .iter()
+            .map(|(_, value)| self.build(value))
+            .collect::<PyResult<Vec<_>>>()?;
         let values = PyTuple::new(py, values)?;
         // The names come from a file: `namedtuple` itself refuses all that are no plain identifiers.
         let keywords = PyDict::new(py);
         keywords.set_item("rename", true)?;
-        let class = py.import("collections")?.call_method("namedtuple", (name, fields), Some(&keywords))?;
+        let class =
+            py.import("collections")?
+                .call_method("namedtuple", (name, fields), Some(&keywords))?;
         class.call1(values)
     }
 }
 
 /// Copies the stored form of a view's elements out of the whole tensor's stored form.
 pub(super) fn gather_view(shown: &Shown<'_>, whole: &[u8], into: &mut [u8]) {
-    Layout::new(shown.dtype, shown.shape, shown.strides, shown.offset as usize, false).gather(whole, 0..into.len(), into);
+    Layout::new(
+        shown.dtype,
+        shown.shape,
+        shown.strides,
+        shown.offset as usize,
+        false,
+    )
+    .gather(whole, 0..into.len(), into);
 }

@@ -16,13 +16,15 @@ use super::flatten::{Flattened, flatten};
 use super::handle::SaveHandle;
 use super::info::CheckpointInfo;
 use super::interrupter::Interrupter;
+use super::known::text;
 use super::restoring::{self, Request};
 use super::retention::{Decision, Policy, parse_mode};
 use super::waiting::{Deadline, MOMENT, until};
 use crate::checkpointer::{CheckpointerError, Pending, TrySubmitError};
-use crate::file_checkpointer::{CheckpointInfo as Info, Options, RestoreError, SaveOptions, Ticket, Transfer};
+use crate::file_checkpointer::{
+    CheckpointInfo as Info, Options, RestoreError, SaveOptions, Ticket, Transfer,
+};
 use crate::snapshot::{bytes_to_copy, capture, hold_still};
-use crate::state::Node;
 use crate::storage::LockError;
 
 /// What a save does while another is in flight.
@@ -41,7 +43,8 @@ enum OnBusy {
 /// Args:
 ///     directory: Where the checkpoints go, one subdirectory a step; made with its parents.
 ///     retention: Which checkpoints stay after each save: ``KeepLast(3) | KeepBest("loss")``, or a function that
-///         is given the list of ``CheckpointInfo`` and returns the steps to keep. Default: all.
+///         is given the list of ``CheckpointInfo`` and returns the steps to keep; if it raises, ``save`` raises
+///         that, with the checkpoint saved and nothing deleted. Default: all.
 ///     interrupter: Told of each failure in the background; then ``save`` and ``delete`` do not raise those,
 ///         and ``wait`` and ``close`` still do.
 ///     on_busy: What ``save`` does while another save is in flight: ``"wait"``; ``"skip"``, which returns a handle
@@ -74,7 +77,10 @@ pub(super) struct AsyncCheckpointer {
 impl AsyncCheckpointer {
     /// The core, after what every call does first.
     fn enter(&self, py: Python<'_>) -> PyResult<&Arc<Core>> {
-        let core = self.core.as_ref().ok_or_else(|| errors::named(py, "CheckpointError", "the checkpointer is closed"))?;
+        let core = self
+            .core
+            .as_ref()
+            .ok_or_else(|| errors::named(py, "CheckpointError", "the checkpointer is closed"))?;
         core.enter(py)?;
         Ok(core)
     }
@@ -93,7 +99,11 @@ impl AsyncCheckpointer {
 impl AsyncCheckpointer {
     #[new]
     #[pyo3(signature = (directory, *, retention=None, interrupter=None, on_busy="wait", memory_limit=None, verify=true, incremental=true, fsync=true))]
-    #[expect(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "they are keywords in Python")]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::fn_params_excessive_bools,
+        reason = "they are keywords in Python"
+    )]
     fn new(
         py: Python<'_>,
         directory: PathBuf,
@@ -111,19 +121,38 @@ impl AsyncCheckpointer {
                 "skip" => OnBusy::Skip,
                 "raise" => OnBusy::Raise,
                 other => {
-                    let why = format!("on_busy must be \"wait\", \"skip\" or \"raise\", not {other:?}");
+                    let why =
+                        format!("on_busy must be \"wait\", \"skip\" or \"raise\", not {other:?}");
                     return Err(PyValueError::new_err(why));
                 }
             };
-            let memory_limit = memory_limit.map(|limit| count(limit, "memory_limit")).transpose()?;
-            let policy = Policy::from_python(&retention.map_or_else(|| py.None().into_bound(py), Clone::clone))?;
-            let resolved = if policy.has_callable() { crate::Retention::All } else { policy.resolve(py, &[])? };
-            let options = Options { retention: resolved, verify, incremental, fsync };
+            let memory_limit = memory_limit
+                .map(|limit| count(limit, "memory_limit"))
+                .transpose()?;
+            let policy = Policy::from_python(
+                &retention.map_or_else(|| py.None().into_bound(py), Clone::clone),
+            )?;
+            let resolved = if policy.has_callable() {
+                crate::Retention::All
+            } else {
+                policy.resolve(py, &[])?
+            };
+            let options = Options {
+                retention: resolved,
+                verify,
+                incremental,
+                fsync,
+            };
             let interrupter = interrupter.map(|interrupter| interrupter.get().inner());
             let opened = py.detach(|| Core::open(directory, options, interrupter));
             let core = opened.map_err(|error| locked(py, &error))?;
             core.enter(py)?;
-            Ok(AsyncCheckpointer { core: Some(core), policy, on_busy, memory_limit })
+            Ok(AsyncCheckpointer {
+                core: Some(core),
+                policy,
+                on_busy,
+                memory_limit,
+            })
         })
     }
 
@@ -168,31 +197,59 @@ impl AsyncCheckpointer {
                     OnBusy::Wait => core.wait_idle(py)?,
                     OnBusy::Skip => return Ok(SaveHandle::skipped_at(step)),
                     OnBusy::Raise => {
-                        return Err(errors::named(py, "CheckpointError", "another save is in flight"));
+                        return Err(errors::named(
+                            py,
+                            "CheckpointError",
+                            "another save is in flight",
+                        ));
                     }
                 }
             }
             core.raise_earlier_failure(py)?;
             options.overwrite |= may_replace(py, core, step, overwrite)?;
-            let Flattened { state, owners, lenders } = flatten(state, "state")?;
+            let Flattened {
+                state,
+                owners,
+                lenders,
+            } = flatten(state, "state")?;
+            let mut broken_rule = None;
             if self.policy.has_callable() {
-                options.retention = Some(self.retention_after(py, core, step, state.nbytes(), &options)?);
+                let rule = self.retention_after(py, core, step, state.nbytes(), &options);
+                // A function that fails must not cost a checkpoint: all stay, and it is raised afterwards.
+                let rule = rule.unwrap_or_else(|error| {
+                    broken_rule = Some(error);
+                    crate::Retention::All
+                });
+                options.retention = Some(rule);
             }
-            let limited = self.memory_limit.is_some_and(|limit| bytes_to_copy(&state) > limit);
+            let limited = self
+                .memory_limit
+                .is_some_and(|limit| bytes_to_copy(&state) > limit);
             let state = if limited { hold_still(state) } else { state };
-            let state = py.detach(|| capture(state, &core.arena)).map_err(|error| errors::os_error(py, &error))?;
+            let state = py
+                .detach(|| capture(state, &core.arena))
+                .map_err(|error| errors::os_error(py, &error))?;
             let ticket = Arc::new(Ticket::default());
-            let transfer = Transfer { state, options, ticket: Arc::clone(&ticket) };
+            let transfer = Transfer {
+                state,
+                options,
+                ticket: Arc::clone(&ticket),
+            };
             let pending = Arc::new(hand_over(py, core, step, transfer)?);
             if limited {
                 // The worker reads the training's own memory, so there is no way back before it is done.
-                py.detach(|| while !pending.done() {
-                    core.worker().wait_idle(MOMENT);
+                py.detach(|| {
+                    while !pending.done() {
+                        core.worker().wait_idle(MOMENT);
+                    }
                 });
             }
             drop(owners);
             core.lend(Arc::clone(&pending), lenders);
-            Ok(SaveHandle::new(step, pending, ticket))
+            match broken_rule {
+                Some(error) => Err(error),
+                None => Ok(SaveHandle::new(step, pending, ticket)),
+            }
         })
     }
 
@@ -234,7 +291,8 @@ impl AsyncCheckpointer {
             let request = Request::new(into, like, only, framework, mmap)?;
             core.raise_earlier_failure(py)?;
             let restored = restoring::through_worker(py, core, step, &request)?;
-            let (_, state) = restored.ok_or_else(|| restoring::not_found(py, core.run.directory()))?;
+            let (_, state) =
+                restored.ok_or_else(|| restoring::not_found(py, core.run.directory()))?;
             Ok(state)
         })
     }
@@ -281,13 +339,19 @@ impl AsyncCheckpointer {
     /// The committed steps, ascending.
     fn steps(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
         let core = self.enter(py)?;
-        Ok(look(py, || core.run.checkpoints())?.iter().map(|info| info.step).collect())
+        Ok(look(py, || core.run.checkpoints())?
+            .iter()
+            .map(|info| info.step)
+            .collect())
     }
 
     /// What is known of the committed checkpoints, by ascending step.
     fn checkpoints(&self, py: Python<'_>) -> PyResult<Vec<CheckpointInfo>> {
         let core = self.enter(py)?;
-        look(py, || core.run.checkpoints())?.iter().map(|info| CheckpointInfo::new(py, info)).collect()
+        look(py, || core.run.checkpoints())?
+            .iter()
+            .map(|info| CheckpointInfo::new(py, info))
+            .collect()
     }
 
     /// What is known of one committed checkpoint.
@@ -312,10 +376,12 @@ impl AsyncCheckpointer {
             core.raise_earlier_failure(py)?;
             core.wait_idle(py)?;
             core.raise_earlier_failure(py)?;
-            match look(py, || core.run.info(step).map(drop).or_else(|error| match error {
-                RestoreError::Corrupt { .. } => Ok(()),
-                other => Err(other),
-            })) {
+            match look(py, || {
+                core.run.info(step).map(drop).or_else(|error| match error {
+                    RestoreError::Corrupt { .. } => Ok(()),
+                    other => Err(other),
+                })
+            }) {
                 Ok(()) => {}
                 Err(error) => return Err(error),
             }
@@ -354,7 +420,11 @@ impl AsyncCheckpointer {
             })?;
             core.enter(py)?;
             core.raise_failure(py)?;
-            if drained { Ok(()) } else { Err(Deadline::error("the save in flight")) }
+            if drained {
+                Ok(())
+            } else {
+                Err(Deadline::error("the save in flight"))
+            }
         })
     }
 
@@ -376,7 +446,11 @@ impl AsyncCheckpointer {
         let infos = look(py, || core.run.checkpoints())?;
         let retention = self.policy.resolve(py, &python_infos(py, &infos)?)?;
         let summaries: Vec<_> = infos.iter().map(Info::summary).collect();
-        Ok(retention.decide(&summaries).into_iter().map(Decision::from).collect())
+        Ok(retention
+            .decide(&summaries)
+            .into_iter()
+            .map(Decision::from)
+            .collect())
     }
 
     /// Waits until everything is saved, releases the directory and the memory, and raises what was not raised
@@ -390,7 +464,9 @@ impl AsyncCheckpointer {
             let failures = core.close(py)?;
             match failures.split_first() {
                 None => Ok(()),
-                Some((first, others)) => Err(with_notes(py, errors::from_checkpointer(py, first), others)),
+                Some((first, others)) => {
+                    Err(with_notes(py, errors::from_checkpointer(py, first), others))
+                }
             }
         })
     }
@@ -415,8 +491,14 @@ impl AsyncCheckpointer {
         }
         // The exception on its way out is the news; what went wrong here goes along with it.
         if let Err(error) = closed {
-            if error.get_type(py).is_subclass_of::<pyo3::exceptions::PyException>()? {
-                exc.call_method1("add_note", (format!("pitstop: {error}"),))?;
+            if error
+                .get_type(py)
+                .is_subclass_of::<pyo3::exceptions::PyException>()?
+            {
+                exc.call_method1(
+                    "add_note",
+                    (format!("pitstop: {}", text(error.value(py))?),),
+                )?;
             } else {
                 return Err(error);
             }
@@ -426,7 +508,14 @@ impl AsyncCheckpointer {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let directory = match &self.core {
-            Some(core) => core.run.directory().as_os_str().into_pyobject(py)?.repr()?.to_string(),
+            Some(core) => core
+                .run
+                .directory()
+                .as_os_str()
+                .into_pyobject(py)?
+                .repr()?
+                .to_string_lossy()
+                .into_owned(),
             None => "None".to_owned(),
         };
         Ok(format!("AsyncCheckpointer({directory})"))
@@ -471,13 +560,18 @@ impl Drop for AsyncCheckpointer {
 }
 
 fn python_infos<'py>(py: Python<'py>, infos: &[Info]) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    infos.iter().map(|info| Ok(Bound::new(py, CheckpointInfo::new(py, info)?)?.into_any())).collect()
+    infos
+        .iter()
+        .map(|info| Ok(Bound::new(py, CheckpointInfo::new(py, info)?)?.into_any()))
+        .collect()
 }
 
 fn with_notes(py: Python<'_>, error: PyErr, others: &[CheckpointerError]) -> PyErr {
     for other in others {
         // A note that cannot be added must not take the place of the error.
-        let _ = error.value(py).call_method1("add_note", (format!("also: {other}"),));
+        let _ = error
+            .value(py)
+            .call_method1("add_note", (format!("also: {other}"),));
     }
     error
 }
@@ -485,12 +579,26 @@ fn with_notes(py: Python<'_>, error: PyErr, others: &[CheckpointerError]) -> PyE
 /// A number that counts something: an integer, not negative.
 pub(super) fn count(value: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
     let number = value.call_method0("__index__").map_err(|_| {
-        PyTypeError::new_err(format!("{what} must be an integer, not {}", super::known::type_name(value)))
+        PyTypeError::new_err(format!(
+            "{what} must be an integer, not {}",
+            super::known::type_name(value)
+        ))
     })?;
     // Steps travel as `usize` and are compared with `i64` in other tools.
-    number.extract::<i64>().ok().and_then(|number| u64::try_from(number).ok()).ok_or_else(|| {
-        PyValueError::new_err(format!("{what} must be between 0 and 2**63 - 1, not {number}"))
-    })
+    match number
+        .extract::<i64>()
+        .ok()
+        .and_then(|number| u64::try_from(number).ok())
+    {
+        Some(number) => Ok(number),
+        None => {
+            let why = format!(
+                "{what} must be between 0 and 2**63 - 1, not {}",
+                text(&number)?
+            );
+            Err(PyValueError::new_err(why))
+        }
+    }
 }
 
 /// Metrics and metadata as they are kept.
@@ -499,7 +607,10 @@ pub(super) fn save_options(
     metadata: Option<&Bound<'_, PyAny>>,
     overwrite: bool,
 ) -> PyResult<SaveOptions> {
-    let mut options = SaveOptions { overwrite, ..SaveOptions::default() };
+    let mut options = SaveOptions {
+        overwrite,
+        ..SaveOptions::default()
+    };
     if let Some(metrics) = metrics {
         let mapping = metrics
             .cast::<PyMapping>()
@@ -522,11 +633,20 @@ pub(super) fn save_options(
 
 fn read_metrics(metrics: &Bound<'_, PyMapping>) -> PyResult<BTreeMap<String, f64>> {
     let mut read = BTreeMap::new();
-    let dict = metrics.py().get_type::<PyDict>().call1((metrics,))?.cast_into::<PyDict>()?;
+    let dict = metrics
+        .py()
+        .get_type::<PyDict>()
+        .call1((metrics,))?
+        .cast_into::<PyDict>()?;
     for (name, value) in dict.iter() {
-        let name: String = name.extract().map_err(|_| PyTypeError::new_err("names of metrics must be text"))?;
+        let name: String = name
+            .extract()
+            .map_err(|_| PyTypeError::new_err("names of metrics must be text"))?;
         let value: f64 = value.extract().map_err(|_| {
-            PyTypeError::new_err(format!("metric {name:?} must be a number, not {}", super::known::type_name(&value)))
+            PyTypeError::new_err(format!(
+                "metric {name:?} must be a number, not {}",
+                super::known::type_name(&value)
+            ))
         })?;
         read.insert(name, value);
     }
@@ -549,28 +669,37 @@ fn may_replace(py: Python<'_>, core: &Core, step: u64, overwrite: bool) -> PyRes
     if damaged || overwrite {
         return Ok(true);
     }
-    let why = format!("step {step} was saved before, in {}; pass overwrite=True to replace it", path.display());
+    let why = format!(
+        "step {step} was saved before, in {}; pass overwrite=True to replace it",
+        path.display()
+    );
     Err(errors::named(py, "StepExistsError", &why))
 }
 
 fn hand_over(py: Python<'_>, core: &Core, step: u64, transfer: Transfer) -> PyResult<Pending> {
     let mut transfer = Some(transfer);
     let worker = core.worker();
-    let handed = until(py, || match worker.try_submit(step as usize, transfer.take()?) {
-        Ok(pending) => Some(Ok(pending)),
-        Err(TrySubmitError::Busy(back)) => {
-            transfer = Some(back);
-            worker.wait_idle(MOMENT);
-            None
+    let handed = until(py, || {
+        match worker.try_submit(step as usize, transfer.take()?) {
+            Ok(pending) => Some(Ok(pending)),
+            Err(TrySubmitError::Busy(back)) => {
+                transfer = Some(back);
+                worker.wait_idle(MOMENT);
+                None
+            }
+            Err(TrySubmitError::Failed(error, _)) => Some(Err(error)),
         }
-        Err(TrySubmitError::Failed(error, _)) => Some(Err(error)),
     })?;
     handed.map_err(|error| errors::from_checkpointer(py, &error))
 }
 
 /// Looks at the run, without the GIL. A run whose directory is gone has no checkpoints.
-fn look<T: Send>(py: Python<'_>, look: impl FnOnce() -> Result<T, RestoreError> + Send) -> PyResult<T> {
-    py.detach(look).map_err(|error| restoring::to_error(py, error))
+fn look<T: Send>(
+    py: Python<'_>,
+    look: impl FnOnce() -> Result<T, RestoreError> + Send,
+) -> PyResult<T> {
+    py.detach(look)
+        .map_err(|error| restoring::to_error(py, error))
 }
 
 /// The exception for a directory that cannot be opened for writing.
@@ -579,7 +708,12 @@ pub(super) fn locked(py: Python<'_>, error: &LockError) -> PyErr {
         LockError::Held { pid, .. } => {
             let number = pid.into_pyobject(py);
             match number {
-                Ok(number) => errors::with(py, "DirectoryLockedError", &error.to_string(), &[("pid", number)]),
+                Ok(number) => errors::with(
+                    py,
+                    "DirectoryLockedError",
+                    &error.to_string(),
+                    &[("pid", number)],
+                ),
                 Err(never) => match never {},
             }
         }

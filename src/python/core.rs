@@ -44,6 +44,8 @@ impl Core {
         options: Options,
         interrupter: Option<Interrupter>,
     ) -> Result<Arc<Core>, LockError> {
+        // The process may change its working directory later.
+        let directory = std::path::absolute(directory).map_err(LockError::Io)?;
         let files = Arc::new(FileCheckpointer::open(directory, options.clone())?);
         let run = files.run().clone();
         let worker = AsyncCheckpointer::new(Arc::clone(&files));
@@ -71,7 +73,9 @@ impl Core {
     }
 
     pub(super) fn worker(&self) -> &AsyncCheckpointer<Transfer> {
-        self.worker.as_ref().unwrap_or_else(|| unreachable!("taken only when dropped"))
+        self.worker
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("taken only when dropped"))
     }
 
     pub(super) fn files(&self) -> Option<Arc<FileCheckpointer>> {
@@ -80,14 +84,7 @@ impl Core {
 
     /// What every call does first: refuse in a forked child, hand over log records, let go of what is done.
     pub(super) fn enter(&self, py: Python<'_>) -> PyResult<()> {
-        if self.pid != std::process::id() {
-            let why = format!(
-                "this checkpointer belongs to process {}; a forked child cannot use it, and must open its own \
-                 on another directory",
-                self.pid
-            );
-            return Err(errors::named(py, "CheckpointError", &why));
-        }
+        refuse_in_child(py, self.pid)?;
         logging::drain(py)?;
         self.reap();
         Ok(())
@@ -96,7 +93,9 @@ impl Core {
     /// Lets go of Python objects whose memory is no longer read. Called by threads of Python only.
     fn reap(&self) {
         let mut lent = lock(&self.lent);
-        let (done, reading) = std::mem::take(&mut *lent).into_iter().partition(|(pending, _)| pending.done());
+        let (done, reading) = std::mem::take(&mut *lent)
+            .into_iter()
+            .partition(|(pending, _)| pending.done());
         *lent = reading;
         drop(lent);
         // Their finalizers may call anything, this checkpointer included, so no lock is held here.
@@ -119,7 +118,9 @@ impl Core {
     }
 
     pub(super) fn raise_failure(&self, py: Python<'_>) -> PyResult<()> {
-        self.worker().check().map_err(|error| errors::from_checkpointer(py, &error))
+        self.worker()
+            .check()
+            .map_err(|error| errors::from_checkpointer(py, &error))
     }
 
     /// The right to take a snapshot; waits for other threads that do.
@@ -127,7 +128,9 @@ impl Core {
         loop {
             match self.saving.try_lock() {
                 Ok(guard) => return Ok(guard),
-                Err(std::sync::TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(std::sync::TryLockError::Poisoned(poisoned)) => {
+                    return Ok(poisoned.into_inner());
+                }
                 Err(std::sync::TryLockError::WouldBlock) => {
                     py.detach(|| std::thread::sleep(std::time::Duration::from_millis(1)));
                     py.check_signals()?;
@@ -177,11 +180,26 @@ impl Drop for Core {
     }
 }
 
+/// Refuses in a forked child, where the worker thread does not exist.
+pub(super) fn refuse_in_child(py: Python<'_>, pid: u32) -> PyResult<()> {
+    if pid == std::process::id() {
+        return Ok(());
+    }
+    let why = format!(
+        "this checkpointer belongs to process {pid}; a forked child cannot use it, and must open its own on \
+         another directory"
+    );
+    Err(errors::named(py, "CheckpointError", &why))
+}
+
 /// Raises what is left when the interpreter ends, after everything pending is saved.
 pub(super) fn drain_all(py: Python<'_>) -> PyResult<()> {
     let alive: Vec<Arc<Core>> = lock(&ALIVE).iter().filter_map(Weak::upgrade).collect();
     let mut first = None;
-    for core in alive.into_iter().filter(|core| core.pid == std::process::id()) {
+    for core in alive
+        .into_iter()
+        .filter(|core| core.pid == std::process::id())
+    {
         for failure in core.close(py)? {
             first.get_or_insert(errors::from_checkpointer(py, &failure));
         }

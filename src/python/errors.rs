@@ -44,9 +44,17 @@ pub(super) fn named(py: Python<'_>, class: &str, message: &str) -> PyErr {
 }
 
 /// An exception of `pitstop.errors` with further attributes.
-pub(super) fn with(py: Python<'_>, class: &str, message: &str, attributes: &[(&str, Bound<'_, PyAny>)]) -> PyErr {
+pub(super) fn with(
+    py: Python<'_>,
+    class: &str,
+    message: &str,
+    attributes: &[(&str, Bound<'_, PyAny>)],
+) -> PyErr {
     let make = || -> PyResult<PyErr> {
-        let error = py.import("pitstop.errors")?.getattr(class)?.call1((message,))?;
+        let error = py
+            .import("pitstop.errors")?
+            .getattr(class)?
+            .call1((message,))?;
         for (name, value) in attributes {
             error.setattr(*name, value)?;
         }
@@ -69,7 +77,8 @@ impl Mismatch {
     }
 
     pub(super) fn into_error(self, py: Python<'_>) -> PyErr {
-        let mut message = "the checkpoint does not fit what is to be filled; nothing was touched".to_owned();
+        let mut message =
+            "the checkpoint does not fit what is to be filled; nothing was touched".to_owned();
         let kinds = [
             ("missing from the checkpoint", &self.missing),
             ("unexpected in the checkpoint", &self.unexpected),
@@ -80,7 +89,12 @@ impl Mismatch {
         }
         let make = || -> PyResult<PyErr> {
             let class = py.import("pitstop.errors")?.getattr("StateMismatchError")?;
-            Ok(PyErr::from_value(class.call1((message, self.missing, self.unexpected, self.mismatched))?))
+            Ok(PyErr::from_value(class.call1((
+                message,
+                self.missing,
+                self.unexpected,
+                self.mismatched,
+            ))?))
         };
         make().unwrap_or_else(|error| error)
     }
@@ -98,7 +112,9 @@ pub(super) fn os_error(py: Python<'_>, error: &io::Error) -> PyErr {
     let make = || -> PyResult<PyErr> {
         let text = py.import("os")?.getattr("strerror")?.call1((number,))?;
         let path = path.map(|path| path.into_os_string());
-        Ok(PyErr::from_value(py.get_type::<PyOSError>().call1((number, text, path))?))
+        Ok(PyErr::from_value(
+            py.get_type::<PyOSError>().call1((number, text, path))?,
+        ))
     };
     make().unwrap_or_else(|error| error)
 }
@@ -109,9 +125,12 @@ pub(super) fn corrupt(py: Python<'_>, path: &Path, tensor: Option<&str>, why: &s
     let path = path.as_os_str().into_pyobject(py).map(Bound::into_any);
     let tensor = tensor.into_pyobject(py);
     match (path, tensor) {
-        (Ok(path), Ok(tensor)) => {
-            with(py, "CorruptCheckpointError", &message, &[("path", path), ("tensor", tensor)])
-        }
+        (Ok(path), Ok(tensor)) => with(
+            py,
+            "CorruptCheckpointError",
+            &message,
+            &[("path", path), ("tensor", tensor)],
+        ),
         _ => named(py, "CorruptCheckpointError", &message),
     }
 }
@@ -150,6 +169,7 @@ pub(super) fn warn(py: Python<'_>, message: &str) -> PyResult<()> {
     let category = py.import("pitstop.errors")?.getattr("CheckpointWarning")?;
     let keywords = PyDict::new(py);
     keywords.set_item("stacklevel", 2)?;
-    py.import("warnings")?.call_method("warn", (message, category), Some(&keywords))?;
+    py.import("warnings")?
+        .call_method("warn", (message, category), Some(&keywords))?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use super::arrays::{self, Array, Shown, torch::Torch};
 use super::build::{Builder, gather_view, load};
 use super::errors::Mismatch;
 use super::flatten::{dataclass_fields, has_state, key_node};
-use super::known::{Std, type_name};
+use super::known::{Std, text, type_name};
 use super::tensor::Extent;
 use crate::snapshot::{Layout, ReadError, Target, load_into};
 use crate::state::{Node, State, Tensor, TensorRef};
@@ -29,6 +29,8 @@ enum Fill<'py> {
     Entries(Bound<'py, PyAny>, Vec<(Bound<'py, PyAny>, Fill<'py>)>),
     /// A new dictionary.
     NewDict(Vec<(Bound<'py, PyAny>, Fill<'py>)>),
+    /// The contents of a list or a dictionary are replaced by a fresh one's.
+    Contents(Bound<'py, PyAny>, usize),
     /// Items are set in place.
     Items(Bound<'py, PyAny>, Vec<Fill<'py>>),
     /// Attributes are set, on a copy if the object is frozen.
@@ -88,26 +90,48 @@ pub(super) fn fill<'py>(
         mismatch: Mismatch::default(),
     };
     let plan = planner.plan(target, &root, "", Names::Exact)?;
-    let Planner { writes, fresh, mismatch, .. } = planner;
+    let Planner {
+        writes,
+        fresh,
+        mismatch,
+        ..
+    } = planner;
     if !mismatch.is_empty() {
         return Err(mismatch.into_error(py));
     }
-    let fresh = State { root: Node::List(fresh), tensors: tensors.clone() };
-    let jobs: Vec<Job> = writes.iter().map(|write| Job::new(write, &tensors)).collect();
+    let fresh = State {
+        root: Node::List(fresh),
+        tensors: tensors.clone(),
+    };
+    let jobs: Vec<Job> = writes
+        .iter()
+        .map(|write| Job::new(write, &tensors))
+        .collect();
     let read = py.detach(|| run(jobs, &tensors).and_then(|()| load(fresh, None)));
     let loaded = read.map_err(|error| damaged(py, error))?;
-    let Node::List(nodes) = loaded.root else { unreachable!("made a list above") };
+    let Node::List(nodes) = loaded.root else {
+        unreachable!("made a list above")
+    };
     let mut builder = Builder::new(py, &loaded.tensors, &loaded.places, loaded.memories, None)?;
     apply(plan, &nodes, &mut builder)
 }
 
 impl<'py> Planner<'py, '_> {
-    fn plan(&mut self, target: &Bound<'py, PyAny>, saved: &Node, name: &str, names: Names) -> PyResult<Fill<'py>> {
+    fn plan(
+        &mut self,
+        target: &Bound<'py, PyAny>,
+        saved: &Node,
+        name: &str,
+        names: Names,
+    ) -> PyResult<Fill<'py>> {
         if self.partial && *saved == Node::None {
             return Ok(Fill::Keep(target.clone()));
         }
         if is_plain(target) {
-            return Ok(self.fresh(saved));
+            return Ok(match takes_the_place(target, peeled(saved), self.tensors) {
+                true => self.fresh(saved),
+                false => self.mismatch(target, saved, name, names, &type_name(target)),
+            });
         }
         // An array of a kind that cannot be described, such as a sparse one, is replaced.
         if let Ok(Some(array)) = arrays::describe(target) {
@@ -116,7 +140,7 @@ impl<'py> Planner<'py, '_> {
         if has_state(target)? {
             return self.plan_object(target, saved, name);
         }
-        if !self.partial && !is_fillable(target)? {
+        if *saved == Node::None && !is_fillable(target)? {
             return Ok(self.fresh(saved));
         }
         self.plan_container(target, saved, name, names)
@@ -127,12 +151,31 @@ impl<'py> Planner<'py, '_> {
         Fill::Fresh(self.fresh.len() - 1)
     }
 
-    fn mismatch(&mut self, target: &Bound<'py, PyAny>, saved: &Node, name: &str, names: Names, what: &str) -> Fill<'py> {
+    fn contents(&mut self, target: &Bound<'py, PyAny>, saved: Node) -> Fill<'py> {
+        self.fresh.push(saved);
+        Fill::Contents(target.clone(), self.fresh.len() - 1)
+    }
+
+    fn mismatch(
+        &mut self,
+        target: &Bound<'py, PyAny>,
+        saved: &Node,
+        name: &str,
+        names: Names,
+        what: &str,
+    ) -> Fill<'py> {
         if names == Names::Saved {
             return self.fresh(saved);
         }
-        let name = if name.is_empty() { "(the whole state)" } else { name };
-        self.mismatch.mismatched.push(format!("{name} (saved: {}, to fill: {what})", self.words(saved)));
+        let name = if name.is_empty() {
+            "(the whole state)"
+        } else {
+            name
+        };
+        self.mismatch.mismatched.push(format!(
+            "{name} (saved: {}, to fill: {what})",
+            self.words(saved)
+        ));
         Fill::Keep(target.clone())
     }
 
@@ -173,23 +216,42 @@ impl<'py> Planner<'py, '_> {
             return self.mismatch(target, saved, name, names, &what);
         }
         if array.copied {
-            let host = TensorRef { kind: array.kind.clone(), ..leaf.clone() };
-            let Fill::Fresh(index) = self.fresh(&Node::Tensor(host)) else { unreachable!("fresh is fresh") };
+            let host = TensorRef {
+                kind: array.kind.clone(),
+                ..leaf.clone()
+            };
+            let Fill::Fresh(index) = self.fresh(&Node::Tensor(host)) else {
+                unreachable!("fresh is fresh")
+            };
             return Fill::Copy(target.clone(), index);
         }
-        if !array.writable {
-            // It keeps the framework that it has.
+        if !array.writable && !array.immutable {
+            return self.mismatch(target, saved, name, names, &format!("{what}, read-only"));
+        }
+        if array.immutable {
+            // It is replaced, by one of the framework that it has.
             let kind = match arrays::framework(&array.kind) == arrays::framework(&leaf.kind) {
                 true => leaf.kind.clone(),
                 false => array.kind.clone(),
             };
-            return self.fresh(&Node::Tensor(TensorRef { kind, ..leaf.clone() }));
+            return self.fresh(&Node::Tensor(TensorRef {
+                kind,
+                ..leaf.clone()
+            }));
         }
-        self.writes.push(Write { leaf: leaf.clone(), array });
+        self.writes.push(Write {
+            leaf: leaf.clone(),
+            array,
+        });
         Fill::Keep(target.clone())
     }
 
-    fn plan_object(&mut self, target: &Bound<'py, PyAny>, saved: &Node, name: &str) -> PyResult<Fill<'py>> {
+    fn plan_object(
+        &mut self,
+        target: &Bound<'py, PyAny>,
+        saved: &Node,
+        name: &str,
+    ) -> PyResult<Fill<'py>> {
         let inner = match saved {
             Node::Tagged { tag, value } if tag.starts_with("object:") => value,
             other => other,
@@ -201,7 +263,9 @@ impl<'py> Planner<'py, '_> {
         let module = Torch::get(target.py())?.map_or(Ok(false), |torch| torch.is_module(target))?;
         let names = if module { Names::Exact } else { Names::Saved };
         let state = target.call_method0(pyo3::intern!(target.py(), "state_dict"))?;
-        let fill = match state.is_instance_of::<PyDict>() && (module || self.partial || is_fillable(&state)?) {
+        let fill = match state.is_instance_of::<PyDict>()
+            && (module || self.partial || is_fillable(&state)?)
+        {
             true => self.plan_container(&state, inner, name, names)?,
             false => self.fresh(inner),
         };
@@ -218,6 +282,10 @@ impl<'py> Planner<'py, '_> {
         let saved_as = peeled(saved);
         if let (Ok(dict), Node::Dict(entries)) = (target.cast::<PyDict>(), saved_as) {
             let own: Vec<_> = dict.iter().collect();
+            if own.is_empty() && names == Names::Exact {
+                // Nothing is known of what belongs there, such as a history before the first step.
+                return Ok(self.contents(target, Node::Dict(entries.clone())));
+            }
             let planned = self.plan_entries(own, entries, name, names)?;
             return Ok(match names {
                 Names::Saved => Fill::NewDict(planned),
@@ -227,25 +295,55 @@ impl<'py> Planner<'py, '_> {
         if let (Some(own), Node::Dict(entries)) = (fields_of(target)?, saved_as) {
             let planned = self.plan_entries(own, entries, name, names)?;
             return Ok(match target.is_instance_of::<PyTuple>() {
-                true => Fill::Tuple(target.clone(), planned.into_iter().map(|(_, fill)| fill).collect()),
+                true => Fill::Tuple(
+                    target.clone(),
+                    planned.into_iter().map(|(_, fill)| fill).collect(),
+                ),
                 false => Fill::Fields(target.clone(), planned),
             });
         }
         let own = items_of(target)?;
+        if let (Ok(_), Node::List(items), false) =
+            (target.cast::<PyList>(), saved_as, is_fillable(target)?)
+        {
+            return Ok(self.contents(target, Node::List(items.clone())));
+        }
+        if !is_fillable(target)?
+            && own.is_some() == matches!(saved_as, Node::List(_) | Node::Tuple(_))
+        {
+            let leaf = matches!(saved_as, Node::Tensor(_) | Node::Dict(_));
+            return Ok(match leaf {
+                true => self.mismatch(target, saved, name, names, &type_name(target)),
+                false => self.fresh(saved),
+            });
+        }
         if let (Some(own), Node::List(items) | Node::Tuple(items)) = (own, saved_as)
             && own.len() == items.len()
         {
             let plan = |(i, (item, saved)): (usize, (&Bound<'py, PyAny>, &Node))| {
                 self.plan(item, saved, &join(name, &i.to_string()), names)
             };
-            let planned = own.iter().zip(items).enumerate().map(plan).collect::<PyResult<Vec<_>>>()?;
+            let planned = own
+                .iter()
+                .zip(items)
+                .enumerate()
+                .map(plan)
+                .collect::<PyResult<Vec<_>>>()?;
             return Ok(match target.is_instance_of::<PyTuple>() {
                 true => Fill::Tuple(target.clone(), planned),
                 false => Fill::Items(target.clone(), planned),
             });
         }
-        let len = target.len().map_or(String::new(), |len| format!(" of {len}"));
-        Ok(self.mismatch(target, saved, name, names, &format!("{}{len}", type_name(target))))
+        let len = target
+            .len()
+            .map_or(String::new(), |len| format!(" of {len}"));
+        Ok(self.mismatch(
+            target,
+            saved,
+            name,
+            names,
+            &format!("{}{len}", type_name(target)),
+        ))
     }
 
     fn plan_entries(
@@ -255,8 +353,11 @@ impl<'py> Planner<'py, '_> {
         name: &str,
         names: Names,
     ) -> PyResult<Vec<(Bound<'py, PyAny>, Fill<'py>)>> {
-        let mut rest: HashMap<String, usize> =
-            saved.iter().enumerate().map(|(i, (key, _))| (format!("{key:?}"), i)).collect();
+        let mut rest: HashMap<String, usize> = saved
+            .iter()
+            .enumerate()
+            .map(|(i, (key, _))| (format!("{key:?}"), i))
+            .collect();
         let mut planned = Vec::with_capacity(saved.len());
         for (key, value) in own {
             let node = key_node(&key)?;
@@ -289,13 +390,21 @@ impl<'py> Planner<'py, '_> {
 /// A value in its wrapping: what a tagged container or tensor is made of.
 fn peeled(node: &Node) -> &Node {
     match node {
-        Node::Tagged { tag, value } if !tag.starts_with("numpy.") && !tag.starts_with("jax.key") => peeled(value),
+        Node::Tagged { tag, value }
+            if !tag.starts_with("numpy.") && !tag.starts_with("jax.key") =>
+        {
+            peeled(value)
+        }
         other => other,
     }
 }
 
 fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
 }
 
 /// Values that hold nothing else, told by their type alone.
@@ -306,6 +415,17 @@ fn is_plain(object: &Bound<'_, PyAny>) -> bool {
         || object.is_exact_instance_of::<PyBool>()
         || object.is_exact_instance_of::<PyString>()
         || object.is_exact_instance_of::<PyBytes>()
+}
+
+/// Whether a saved value may take the place of a plain one: any other plain value, a number that has become a
+/// scalar tensor meanwhile, and anything at all where there was nothing yet.
+fn takes_the_place(target: &Bound<'_, PyAny>, saved: &Node, tensors: &[Tensor]) -> bool {
+    match saved {
+        _ if target.is_none() => true,
+        Node::Tensor(leaf) => Shown::of(leaf, &tensors[leaf.index], 0).shape.is_empty(),
+        Node::List(_) | Node::Tuple(_) | Node::Set(_) | Node::Dict(_) => false,
+        _ => true,
+    }
 }
 
 /// Whether it is, or holds, an array or an object that takes a state.
@@ -358,7 +478,10 @@ fn fields_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Fields<'py>>> {
     let py = object.py();
     let class = object.get_type();
     if let (Ok(tuple), true) = (object.cast::<PyTuple>(), class.hasattr("_fields")?) {
-        let names: Vec<_> = class.getattr("_fields")?.try_iter()?.collect::<PyResult<_>>()?;
+        let names: Vec<_> = class
+            .getattr("_fields")?
+            .try_iter()?
+            .collect::<PyResult<_>>()?;
         return Ok(Some(names.into_iter().zip(tuple.iter()).collect()));
     }
     if class.hasattr("__dataclass_fields__")? {
@@ -374,29 +497,45 @@ fn fields_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Fields<'py>>> {
 /// Adds the names of all leaves of an object.
 fn leaf_names(object: &Bound<'_, PyAny>, name: &str, names: &mut Vec<String>) -> PyResult<()> {
     let children: Vec<(String, Bound<'_, PyAny>)> = if let Ok(dict) = object.cast::<PyDict>() {
-        let named = dict.iter().map(|(key, value)| Ok((key_node(&key)?.name(), value)));
+        let named = dict
+            .iter()
+            .map(|(key, value)| Ok((key_node(&key)?.name(), value)));
         named.collect::<PyResult<_>>()?
     } else if let Some(fields) = fields_of(object)? {
-        fields.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+        fields
+            .into_iter()
+            .map(|(name, value)| Ok((text(&name)?, value)))
+            .collect::<PyResult<_>>()?
     } else if let Some(items) = items_of(object)? {
-        items.into_iter().enumerate().map(|(i, item)| (i.to_string(), item)).collect()
+        items
+            .into_iter()
+            .enumerate()
+            .map(|(i, item)| (i.to_string(), item))
+            .collect()
     } else {
         Vec::new()
     };
     if children.is_empty() {
         names.push(name.to_owned());
     }
-    children.into_iter().try_for_each(|(child, value)| leaf_names(&value, &join(name, &child), names))
+    children
+        .into_iter()
+        .try_for_each(|(child, value)| leaf_names(&value, &join(name, &child), names))
 }
 
 /// Adds the names of all leaves of a node.
 fn saved_names(node: &Node, name: &str, names: &mut Vec<String>) {
     match peeled(node) {
         Node::Dict(entries) if !entries.is_empty() => {
-            entries.iter().for_each(|(key, value)| saved_names(value, &join(name, &key.name()), names));
+            entries
+                .iter()
+                .for_each(|(key, value)| saved_names(value, &join(name, &key.name()), names));
         }
         Node::List(items) | Node::Tuple(items) if !items.is_empty() => {
-            items.iter().enumerate().for_each(|(i, item)| saved_names(item, &join(name, &i.to_string()), names));
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(i, item)| saved_names(item, &join(name, &i.to_string()), names));
         }
         _ => names.push(name.to_owned()),
     }
@@ -436,14 +575,22 @@ impl Job {
 /// others one after the other.
 fn run(jobs: Vec<Job>, tensors: &[Tensor]) -> Result<(), ReadError> {
     let alone = without_overlap(&jobs);
-    let (direct, other): (Vec<_>, Vec<_>) =
-        jobs.into_iter().zip(alone).partition(|(job, alone)| *alone && job.direct);
-    let targets = direct.iter().map(|(job, _)| Target { tensor: &tensors[job.leaf.index], into: job.extent.target() });
+    let (direct, other): (Vec<_>, Vec<_>) = jobs
+        .into_iter()
+        .zip(alone)
+        .partition(|(job, alone)| *alone && job.direct);
+    let targets = direct.iter().map(|(job, _)| Target {
+        tensor: &tensors[job.leaf.index],
+        into: job.extent.target(),
+    });
     load_into(targets.collect())?;
     for (job, _) in other {
         let tensor = &tensors[job.leaf.index];
         let mut whole = vec![0; tensor.nbytes() as usize];
-        load_into(vec![Target { tensor, into: &mut whole }])?;
+        load_into(vec![Target {
+            tensor,
+            into: &mut whole,
+        }])?;
         let mut stored = match job.leaf.view {
             None => whole,
             Some(_) => {
@@ -478,7 +625,11 @@ fn without_overlap(jobs: &[Job]) -> Vec<bool> {
 }
 
 /// Puts plain values in their places and gives objects their state.
-fn apply<'py>(fill: Fill<'py>, fresh: &[Node], builder: &mut Builder<'py, '_>) -> PyResult<Bound<'py, PyAny>> {
+fn apply<'py>(
+    fill: Fill<'py>,
+    fresh: &[Node],
+    builder: &mut Builder<'py, '_>,
+) -> PyResult<Bound<'py, PyAny>> {
     match fill {
         Fill::Keep(object) => Ok(object),
         Fill::Fresh(index) => builder.build(&fresh[index]),
@@ -495,6 +646,19 @@ fn apply<'py>(fill: Fill<'py>, fresh: &[Node], builder: &mut Builder<'py, '_>) -
                 }
             }
             Ok(dict)
+        }
+        Fill::Contents(target, index) => {
+            let contents = builder.build(&fresh[index])?;
+            if let Ok(list) = target.cast::<PyList>() {
+                list.set_slice(0, list.len(), &contents)?;
+            } else {
+                let dict = target.cast::<PyDict>()?;
+                dict.clear();
+                for (key, value) in contents.cast::<PyDict>()?.iter() {
+                    target.set_item(key, value)?;
+                }
+            }
+            Ok(target)
         }
         Fill::NewDict(entries) => {
             let dict = PyDict::new(builder.py());
@@ -513,7 +677,10 @@ fn apply<'py>(fill: Fill<'py>, fresh: &[Node], builder: &mut Builder<'py, '_>) -
         }
         Fill::Fields(object, fields) => apply_fields(object, fields, fresh, builder),
         Fill::Tuple(tuple, items) => {
-            let items = items.into_iter().map(|fill| apply(fill, fresh, builder)).collect::<PyResult<Vec<_>>>()?;
+            let items = items
+                .into_iter()
+                .map(|fill| apply(fill, fresh, builder))
+                .collect::<PyResult<Vec<_>>>()?;
             let values = PyTuple::new(builder.py(), items)?;
             let class = tuple.get_type();
             match class.getattr_opt("_make")? {
@@ -537,9 +704,11 @@ fn changed<'py>(
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let before = match &fill {
         Fill::Keep(_) => return Ok(None),
-        Fill::Entries(object, _) | Fill::Items(object, _) | Fill::Fields(object, _) | Fill::Object(object, _) => {
-            Some(object.clone())
-        }
+        Fill::Entries(object, _)
+        | Fill::Contents(object, _)
+        | Fill::Items(object, _)
+        | Fill::Fields(object, _)
+        | Fill::Object(object, _) => Some(object.clone()),
         _ => None,
     };
     let after = apply(fill, fresh, builder)?;
@@ -567,7 +736,11 @@ fn apply_fields<'py>(
         None => false,
     };
     // A frozen object keeps its values for whoever else holds it; its container gets a changed copy.
-    let target = if frozen { py.import("copy")?.call_method1("copy", (&object,))? } else { object };
+    let target = if frozen {
+        py.import("copy")?.call_method1("copy", (&object,))?
+    } else {
+        object
+    };
     let setattr = py.get_type::<PyAny>().getattr("__setattr__")?;
     for (name, value) in values {
         match frozen {

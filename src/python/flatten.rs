@@ -2,12 +2,13 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{
-    PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString, PyTuple, PyType,
+    PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString,
+    PyTuple, PyType,
 };
 
 use super::arrays::{self, Array, jax::Jax, numpy, numpy::Numpy, torch::Torch};
 use super::errors::Refusal;
-use super::known::{Std, type_name};
+use super::known::{Std, text, type_name};
 use crate::format::MAX_DEPTH;
 use crate::state::{Node, State};
 
@@ -25,7 +26,12 @@ pub(super) struct Flattened {
 
 /// Flattens `object`; `what` is what to call it in an error, such as `state`.
 pub(super) fn flatten(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Flattened> {
-    let mut flattener = Flattener { what, state: State::default(), owners: Vec::new(), lenders: Vec::new() };
+    let mut flattener = Flattener {
+        what,
+        state: State::default(),
+        owners: Vec::new(),
+        lenders: Vec::new(),
+    };
     let root = flattener.node(object, None)?;
     flattener.state.root = root;
     Ok(Flattened {
@@ -70,19 +76,22 @@ impl Way<'_, '_> {
         }
         match &self.step {
             Step::Key(key) => match key.repr() {
-                Ok(repr) => into.push_str(&format!("[{}]", quoted(&repr.to_string()))),
+                Ok(repr) => into.push_str(&format!("[{}]", quoted(&repr.to_string_lossy()))),
                 Err(_) => into.push_str("[?]"),
             },
             Step::Index(index) => into.push_str(&format!("[{index}]")),
             Step::Field(name) => into.push_str(&format!(".{name}")),
-            Step::State => into.push_str(".state_dict()"),
+            // What an object gives as its state reads like the object itself.
+            Step::State => {}
         }
     }
 }
 
 /// A text key in double quotes, as the documentation writes paths, and cut if it is endless.
 fn quoted(repr: &str) -> String {
-    let plain = repr.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
+    let plain = repr
+        .strip_prefix('\'')
+        .and_then(|rest| rest.strip_suffix('\''));
     let text = match plain {
         Some(inner) if !inner.contains(['"', '\\']) => format!("\"{inner}\""),
         _ => repr.to_owned(),
@@ -125,12 +134,25 @@ impl Flattener<'_> {
         if let Some(class) = container_class(object) {
             self.check_nesting(object, way)?;
             return match class {
-                Container::List => Ok(Node::List(self.items(object, object.cast::<PyList>()?.iter(), way)?)),
-                Container::Tuple => Ok(Node::Tuple(self.items(object, object.cast::<PyTuple>()?.iter(), way)?)),
+                Container::List => Ok(Node::List(self.items(
+                    object,
+                    object.cast::<PyList>()?.iter(),
+                    way,
+                )?)),
+                Container::Tuple => Ok(Node::Tuple(self.items(
+                    object,
+                    object.cast::<PyTuple>()?.iter(),
+                    way,
+                )?)),
                 Container::Dict => self.dict(object, object.cast::<PyDict>()?, way),
                 Container::Set => self.set(object, way).map(Node::Set),
-                Container::FrozenSet => Ok(Node::tagged("frozenset", Node::Set(self.set(object, way)?))),
+                Container::FrozenSet => {
+                    Ok(Node::tagged("frozenset", Node::Set(self.set(object, way)?)))
+                }
             };
+        }
+        if let Some(node) = framework_value(object)? {
+            return node.map_err(|refusal| refusal.at(&self.place(way), object));
         }
         match arrays::describe(object) {
             Ok(Some(array)) => return self.array(object, &array, way),
@@ -163,7 +185,14 @@ impl Flattener<'_> {
         way: Parent<'_, 'py>,
     ) -> PyResult<Vec<Node>> {
         let item = |(index, item): (usize, Bound<'py, PyAny>)| {
-            self.node(&item, Some(&Way { parent: way, container, step: Step::Index(index) }))
+            self.node(
+                &item,
+                Some(&Way {
+                    parent: way,
+                    container,
+                    step: Step::Index(index),
+                }),
+            )
         };
         items.enumerate().map(item).collect()
     }
@@ -176,7 +205,11 @@ impl Flattener<'_> {
     ) -> PyResult<Node> {
         let mut entries = Vec::with_capacity(dict.len());
         for (key, value) in dict.iter() {
-            let way = Way { parent: way, container, step: Step::Key(&key) };
+            let way = Way {
+                parent: way,
+                container,
+                step: Step::Key(&key),
+            };
             entries.push((self.key(&key, &way)?, self.node(&value, Some(&way))?));
         }
         Ok(Node::Dict(entries))
@@ -187,7 +220,11 @@ impl Flattener<'_> {
         let scalar = Numpy::get(key.py())?.map_or(Ok(false), |numpy| numpy.is_scalar(key))?;
         let plain = matches!(plain(key)?, Some(node) if !matches!(node, Node::Float(_) | Node::Complex(..)));
         if !plain && !scalar && !key.is_exact_instance_of::<PyTuple>() {
-            return Err(self.refuse(key, Some(way), "a dictionary key that is no str, int, bool, None or tuple"));
+            return Err(self.refuse(
+                key,
+                Some(way),
+                "a dictionary key that is no str, int, bool, None or tuple",
+            ));
         }
         let node = self.node(key, Some(way))?;
         if self.state.tensors.len() > stored {
@@ -207,8 +244,13 @@ impl Flattener<'_> {
         }
         match arrays::describe(bytes.as_any()) {
             Ok(Some(array)) => {
-                let array = Array { kind: "bytes".into(), immutable: true, ..array };
-                self.push(&array).map_err(|e| Refusal::from(e).at(&self.place(way), bytes.as_any()))
+                let array = Array {
+                    kind: "bytes".into(),
+                    immutable: true,
+                    ..array
+                };
+                self.push(&array)
+                    .map_err(|e| Refusal::from(e).at(&self.place(way), bytes.as_any()))
             }
             Ok(None) => Err(self.refuse(bytes.as_any(), way, "its memory cannot be reached")),
             Err(refusal) => Err(refusal.at(&self.place(way), bytes.as_any())),
@@ -219,17 +261,31 @@ impl Flattener<'_> {
         let index = self.state.tensors.len();
         self.state.tensors.push(array.tensor()?);
         let owner = array.owner.clone().unbind();
-        if array.immutable { &mut self.lenders } else { &mut self.owners }.push(owner);
+        if array.immutable {
+            &mut self.lenders
+        } else {
+            &mut self.owners
+        }
+        .push(owner);
         Ok(arrays::leaf(index, array.kind.clone()))
     }
 
-    fn array<'py>(&mut self, object: &Bound<'py, PyAny>, array: &Array<'py>, way: Parent<'_, 'py>) -> PyResult<Node> {
-        let leaf = self.push(array).map_err(|e| Refusal::from(e).at(&self.place(way), object))?;
+    fn array<'py>(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        array: &Array<'py>,
+        way: Parent<'_, 'py>,
+    ) -> PyResult<Node> {
+        let leaf = self
+            .push(array)
+            .map_err(|e| Refusal::from(e).at(&self.place(way), object))?;
         if arrays::framework(&array.kind) != "torch" {
             return Ok(leaf);
         }
         let py = object.py();
-        let grad: bool = object.getattr(pyo3::intern!(py, "requires_grad"))?.extract()?;
+        let grad: bool = object
+            .getattr(pyo3::intern!(py, "requires_grad"))?
+            .extract()?;
         let parameter = Torch::get(py)?.is_some_and(|torch| torch.is_parameter(object));
         Ok(match (parameter, grad) {
             (true, true) => Node::tagged("torch.Parameter", leaf),
@@ -240,7 +296,11 @@ impl Flattener<'_> {
     }
 
     /// A typed random key of JAX: an array of another kind, kept as its numbers and the name of its generator.
-    fn jax_key<'py>(&mut self, object: &Bound<'py, PyAny>, way: Parent<'_, 'py>) -> Option<PyResult<Node>> {
+    fn jax_key<'py>(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        way: Parent<'_, 'py>,
+    ) -> Option<PyResult<Node>> {
         let py = object.py();
         let is_key = || -> PyResult<bool> {
             match Jax::get(py)? {
@@ -253,7 +313,7 @@ impl Flattener<'_> {
         }
         let mut make = || -> PyResult<Node> {
             let random = py.import("jax.random")?;
-            let implementation = random.call_method1("key_impl", (object,))?.str()?.to_string();
+            let implementation = text(&random.call_method1("key_impl", (object,))?)?;
             let data = random.call_method1("key_data", (object,))?;
             let node = self.node(&data, way)?;
             Ok(Node::tagged(format!("jax.key:{implementation}"), node))
@@ -268,38 +328,63 @@ impl Flattener<'_> {
         let class = object.get_type();
         let is = |known: &Py<PyType>| class.is(known.bind(py));
         if is(&std.ordered_dict) || is(&std.counter) {
-            let tag = if is(&std.counter) { "collections.Counter" } else { "collections.OrderedDict" };
-            return Ok(Node::tagged(tag, self.dict(object, object.cast::<PyDict>()?, way)?));
+            let tag = if is(&std.counter) {
+                "collections.Counter"
+            } else {
+                "collections.OrderedDict"
+            };
+            return Ok(Node::tagged(
+                tag,
+                self.dict(object, object.cast::<PyDict>()?, way)?,
+            ));
         }
         if is(&std.default_dict) {
             return self.default_dict(object, way);
         }
         if is(&std.deque) {
             let maxlen: Option<usize> = object.getattr("maxlen")?.extract()?;
-            let tag = maxlen.map_or("collections.deque".to_owned(), |n| format!("collections.deque:{n}"));
+            let tag = maxlen.map_or("collections.deque".to_owned(), |n| {
+                format!("collections.deque:{n}")
+            });
             return Ok(Node::tagged(tag, Node::List(self.set(object, way)?)));
         }
         if is(&std.simple_namespace) {
             let fields = object.getattr("__dict__")?.cast_into::<PyDict>()?;
-            return Ok(Node::tagged("types.SimpleNamespace", self.fields(object, fields.iter(), way)?));
-        }
-        if let Some(node) = framework_value(object)? {
-            return node.map_err(|refusal| refusal.at(&self.place(way), object));
+            return Ok(Node::tagged(
+                "types.SimpleNamespace",
+                self.fields(object, fields.iter(), way)?,
+            ));
         }
         if has_state(object)? {
             let state = object.call_method0(pyo3::intern!(py, "state_dict"))?;
-            let way = Way { parent: way, container: object, step: Step::State };
-            return Ok(Node::tagged(format!("object:{}", type_name(object)), self.node(&state, Some(&way))?));
+            let way = Way {
+                parent: way,
+                container: object,
+                step: Step::State,
+            };
+            return Ok(Node::tagged(
+                format!("object:{}", type_name(object)),
+                self.node(&state, Some(&way))?,
+            ));
         }
         if let (Ok(tuple), true) = (object.cast::<PyTuple>(), class.hasattr("_fields")?) {
-            let names: Vec<Bound<'py, PyAny>> = class.getattr("_fields")?.try_iter()?.collect::<PyResult<_>>()?;
+            let names: Vec<Bound<'py, PyAny>> = class
+                .getattr("_fields")?
+                .try_iter()?
+                .collect::<PyResult<_>>()?;
             let fields = self.fields(object, names.into_iter().zip(tuple.iter()), way)?;
-            return Ok(Node::tagged(format!("namedtuple:{}", class.name()?), fields));
+            return Ok(Node::tagged(
+                format!("namedtuple:{}", class.name()?.to_string_lossy()),
+                fields,
+            ));
         }
         if class.hasattr("__dataclass_fields__")? && !object.is_instance_of::<PyType>() {
             let fields = dataclass_fields(object)?;
             let node = self.fields(object, fields.into_iter(), way)?;
-            return Ok(Node::tagged(format!("dataclass:{}", type_name(object)), node));
+            return Ok(Node::tagged(
+                format!("dataclass:{}", type_name(object)),
+                node,
+            ));
         }
         Err(self.refuse(object, way, &why_not(object)?))
     }
@@ -313,34 +398,55 @@ impl Flattener<'_> {
         let mut entries = Vec::new();
         for (name, value) in fields {
             let name: String = name.extract()?;
-            let way = Way { parent: way, container, step: Step::Field(&name) };
+            let way = Way {
+                parent: way,
+                container,
+                step: Step::Field(&name),
+            };
             let value = self.node(&value, Some(&way))?;
             entries.push((Node::Str(name), value));
         }
         Ok(Node::Dict(entries))
     }
 
-    fn default_dict<'py>(&mut self, object: &Bound<'py, PyAny>, way: Parent<'_, 'py>) -> PyResult<Node> {
+    fn default_dict<'py>(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        way: Parent<'_, 'py>,
+    ) -> PyResult<Node> {
         let factory = object.getattr("default_factory")?;
         let name = match factory.is_none() {
             true => "None".to_owned(),
             false => FACTORIES
                 .iter()
-                .find(|name| factory.py().import("builtins").and_then(|b| b.getattr(**name)).is_ok_and(|f| f.is(&factory)))
+                .find(|name| {
+                    factory
+                        .py()
+                        .import("builtins")
+                        .and_then(|b| b.getattr(**name))
+                        .is_ok_and(|f| f.is(&factory))
+                })
                 .map(|name| (*name).to_owned())
                 .ok_or_else(|| {
-                    let why = format!("its default_factory must be one of {}, or None", FACTORIES.join(", "));
+                    let why = format!(
+                        "its default_factory must be one of {}, or None",
+                        FACTORIES.join(", ")
+                    );
                     self.refuse(object, way, &why)
                 })?,
         };
         let entries = self.dict(object, object.cast::<PyDict>()?, way)?;
-        Ok(Node::tagged(format!("collections.defaultdict:{name}"), entries))
+        Ok(Node::tagged(
+            format!("collections.defaultdict:{name}"),
+            entries,
+        ))
     }
 }
 
 /// Built-in types that a `defaultdict` may make its defaults with.
-pub(super) const FACTORIES: [&str; 10] =
-    ["int", "float", "complex", "bool", "str", "bytes", "list", "tuple", "dict", "set"];
+pub(super) const FACTORIES: [&str; 10] = [
+    "int", "float", "complex", "bool", "str", "bytes", "list", "tuple", "dict", "set",
+];
 
 enum Container {
     List,
@@ -400,7 +506,9 @@ fn integer(value: &Bound<'_, PyInt>) -> PyResult<Node> {
     match value.extract::<i64>() {
         Ok(small) => Ok(Node::Int(small)),
         // Hexadecimal, since CPython bounds the decimal digits that it converts.
-        Err(_) => Ok(Node::BigInt(value.call_method1("__format__", ("#x",))?.extract()?)),
+        Err(_) => Ok(Node::BigInt(
+            value.call_method1("__format__", ("#x",))?.extract()?,
+        )),
     }
 }
 
@@ -412,10 +520,14 @@ fn framework_value(object: &Bound<'_, PyAny>) -> PyResult<Option<Result<Node, Re
             return Ok(Some(scalar(object)));
         }
         if numpy.is_dtype(object)? {
-            return Ok(Some(numpy::write_dtype(object).map(|text| Node::tagged("numpy.dtype", Node::Str(text)))));
+            return Ok(Some(
+                numpy::write_dtype(object).map(|text| Node::tagged("numpy.dtype", Node::Str(text))),
+            ));
         }
     }
-    let Some(torch) = Torch::get(py)? else { return Ok(None) };
+    let Some(torch) = Torch::get(py)? else {
+        return Ok(None);
+    };
     let class = object.get_type();
     if class.is(torch.size.bind(py)) {
         let extents: Vec<i64> = object.extract()?;
@@ -423,12 +535,15 @@ fn framework_value(object: &Bound<'_, PyAny>) -> PyResult<Option<Result<Node, Re
         return Ok(Some(Ok(Node::tagged("torch.Size", extents))));
     }
     if class.is(torch.dtype.bind(py)) {
-        let name = object.str()?.to_string();
+        let name = text(object)?;
         let name = name.strip_prefix("torch.").unwrap_or(&name).to_owned();
         return Ok(Some(Ok(Node::tagged("torch.dtype", Node::Str(name)))));
     }
     if class.is(torch.device.bind(py)) {
-        return Ok(Some(Ok(Node::tagged("torch.device", Node::Str(object.str()?.to_string())))));
+        return Ok(Some(Ok(Node::tagged(
+            "torch.device",
+            Node::Str(text(object)?),
+        ))));
     }
     Ok(None)
 }
@@ -437,7 +552,10 @@ fn scalar(object: &Bound<'_, PyAny>) -> Result<Node, Refusal> {
     let dtype = object.getattr("dtype")?;
     let text = numpy::write_dtype(&dtype)?;
     let bytes = object.call_method0("tobytes")?;
-    Ok(Node::tagged(format!("numpy.scalar:{text}"), Node::Bytes(bytes.extract().map_err(PyErr::from)?)))
+    Ok(Node::tagged(
+        format!("numpy.scalar:{text}"),
+        Node::Bytes(bytes.extract().map_err(PyErr::from)?),
+    ))
 }
 
 /// Whether it is an object that gives and takes its state.
@@ -446,8 +564,13 @@ pub(super) fn has_state(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     if object.is_instance_of::<PyType>() {
         return Ok(false);
     }
-    let callable = |name| -> PyResult<bool> { Ok(object.getattr_opt(name)?.is_some_and(|method| method.is_callable())) };
-    Ok(callable(pyo3::intern!(py, "state_dict"))? && callable(pyo3::intern!(py, "load_state_dict"))?)
+    let callable = |name| -> PyResult<bool> {
+        Ok(object
+            .getattr_opt(name)?
+            .is_some_and(|method| method.is_callable()))
+    };
+    Ok(callable(pyo3::intern!(py, "state_dict"))?
+        && callable(pyo3::intern!(py, "load_state_dict"))?)
 }
 
 /// Names and values of the fields of a dataclass instance.
@@ -455,7 +578,9 @@ pub(super) fn dataclass_fields<'py>(
     object: &Bound<'py, PyAny>,
 ) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
     let py = object.py();
-    let fields = py.import("dataclasses")?.call_method1("fields", (object,))?;
+    let fields = py
+        .import("dataclasses")?
+        .call_method1("fields", (object,))?;
     fields
         .try_iter()?
         .map(|field| {
@@ -467,7 +592,8 @@ pub(super) fn dataclass_fields<'py>(
 }
 
 fn why_not(object: &Bound<'_, PyAny>) -> PyResult<String> {
-    let of = |base: &str| format!("a subclass of {base} would lose what it adds; pass {base}(…) of it");
+    let of =
+        |base: &str| format!("a subclass of {base} would lose what it adds; pass {base}(…) of it");
     Ok(if object.is_instance_of::<PyDict>() {
         of("dict")
     } else if object.is_instance_of::<PyList>() {
@@ -483,6 +609,7 @@ fn why_not(object: &Bound<'_, PyAny>) -> PyResult<String> {
     } else if object.is_callable() {
         "code cannot be saved; build it again when you resume".to_owned()
     } else {
-        "cannot be saved; give it state_dict() and load_state_dict(), or save what it is made of".to_owned()
+        "cannot be saved; give it state_dict() and load_state_dict(), or save what it is made of"
+            .to_owned()
     })
 }

@@ -77,7 +77,10 @@ pub(super) fn checkpoints(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Checkpo
             false => run.checkpoints(),
         });
         let infos = infos.map_err(|error| restoring::to_error(py, error))?;
-        infos.iter().map(|info| CheckpointInfo::new(py, info)).collect()
+        infos
+            .iter()
+            .map(|info| CheckpointInfo::new(py, info))
+            .collect()
     })
 }
 
@@ -115,15 +118,24 @@ pub(super) fn save(
     crossing("save", || {
         let step = step.map(|step| count(step, "step")).transpose()?;
         let options = save_options(metrics, metadata, overwrite)?;
-        let Flattened { state, owners, lenders } = flatten(state, "state")?;
+        let Flattened {
+            state,
+            owners,
+            lenders,
+        } = flatten(state, "state")?;
         let ticket = Arc::new(Ticket::default());
         let saved = py.detach(|| match step {
             None => {
                 let storage = Local::new().fsync(fsync);
-                save_as(&storage, &path, 0, state, &options).map_err(|error| Failed::Save(error.into()))
+                save_as(&storage, &path, 0, state, &options)
+                    .map_err(|error| Failed::Save(error.into()))
             }
             Some(step) => {
-                let options = Transfer { state, options, ticket: Arc::clone(&ticket) };
+                let options = Transfer {
+                    state,
+                    options,
+                    ticket: Arc::clone(&ticket),
+                };
                 save_into_run(&path, step, options, fsync)
             }
         });
@@ -147,19 +159,32 @@ fn save_into_run(
     transfer: Transfer,
     fsync: bool,
 ) -> Result<crate::CheckpointInfo, Failed> {
-    let files = FileCheckpointer::open(path, Options { fsync, ..Options::default() }).map_err(Failed::Lock)?;
+    let files = FileCheckpointer::open(
+        path,
+        Options {
+            fsync,
+            ..Options::default()
+        },
+    )
+    .map_err(Failed::Lock)?;
     if !transfer.options.overwrite && files.run().info(step).is_ok() {
         return Err(Failed::Exists(files.run().path(step)));
     }
     let ticket = Arc::clone(&transfer.ticket);
     Checkpointer::<Transfer>::save(&files, step as usize, transfer).map_err(Failed::Save)?;
-    ticket.info().cloned().ok_or_else(|| Failed::Save(CheckpointerError::Unknown("nothing was saved".into())))
+    ticket
+        .info()
+        .cloned()
+        .ok_or_else(|| Failed::Save(CheckpointerError::Unknown("nothing was saved".into())))
 }
 
 impl Failed {
     fn into_error(self, py: Python<'_>, path: &std::path::Path) -> PyErr {
         let exists = |path: &std::path::Path| {
-            let why = format!("there is something at {} already; pass overwrite=True to replace it", path.display());
+            let why = format!(
+                "there is something at {} already; pass overwrite=True to replace it",
+                path.display()
+            );
             errors::named(py, "StepExistsError", &why)
         };
         match self {
@@ -170,7 +195,11 @@ impl Failed {
                 if cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::AlreadyExists) {
                     return exists(path);
                 }
-                let raised = errors::named(py, "SaveError", &format!("Error when saving the state: {error}"));
+                let raised = errors::named(
+                    py,
+                    "SaveError",
+                    &format!("Error when saving the state: {error}"),
+                );
                 if let Some(cause) = cause {
                     raised.set_cause(py, Some(errors::os_error(py, cause)));
                 }

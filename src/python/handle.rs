@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
+use super::core::refuse_in_child;
 use super::crossing::crossing;
 use super::errors;
 use super::info::CheckpointInfo;
@@ -16,16 +17,25 @@ use crate::file_checkpointer::Ticket;
 pub(super) struct SaveHandle {
     step: u64,
     following: Option<(Arc<Pending>, Arc<Ticket>)>,
+    pid: u32,
 }
 
 impl SaveHandle {
     pub(super) fn new(step: u64, pending: Arc<Pending>, ticket: Arc<Ticket>) -> SaveHandle {
-        SaveHandle { step, following: Some((pending, ticket)) }
+        SaveHandle {
+            step,
+            following: Some((pending, ticket)),
+            pid: std::process::id(),
+        }
     }
 
     /// A save that was not made, since another was in flight.
     pub(super) fn skipped_at(step: u64) -> SaveHandle {
-        SaveHandle { step, following: None }
+        SaveHandle {
+            step,
+            following: None,
+            pid: std::process::id(),
+        }
     }
 }
 
@@ -44,9 +54,14 @@ impl SaveHandle {
     }
 
     /// Whether the save has ended, well or not. Never blocks, never raises its failure.
-    fn done(&self, py: Python<'_>) -> bool {
+    fn done(&self, py: Python<'_>) -> PyResult<bool> {
+        refuse_in_child(py, self.pid)?;
         // The lock behind it may be held for a moment by the worker.
-        py.detach(|| self.following.as_ref().is_none_or(|(pending, _)| pending.done()))
+        Ok(py.detach(|| {
+            self.following
+                .as_ref()
+                .is_none_or(|(pending, _)| pending.done())
+        }))
     }
 
     /// Blocks until the state may be changed. It is copied when ``save`` returns, so this returns at once.
@@ -67,9 +82,13 @@ impl SaveHandle {
     #[pyo3(signature = (timeout=None))]
     fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<CheckpointInfo> {
         crossing("SaveHandle.result", || {
+            refuse_in_child(py, self.pid)?;
             let deadline = Deadline::after(timeout)?;
             let Some((pending, ticket)) = &self.following else {
-                let why = format!("step {} was skipped, since another save was in flight", self.step);
+                let why = format!(
+                    "step {} was skipped, since another save was in flight",
+                    self.step
+                );
                 return Err(errors::named(py, "CheckpointError", &why));
             };
             let waited = until(py, || {
@@ -83,7 +102,10 @@ impl SaveHandle {
             match waited {
                 Some(Ok(())) => {
                     let info = ticket.info().ok_or_else(|| {
-                        errors::from_checkpointer(py, &CheckpointerError::Unknown("nothing was saved".into()))
+                        errors::from_checkpointer(
+                            py,
+                            &CheckpointerError::Unknown("nothing was saved".into()),
+                        )
                     })?;
                     CheckpointInfo::new(py, info)
                 }
@@ -98,14 +120,17 @@ impl SaveHandle {
     /// Returns:
     ///     Bytes written so far and bytes to write in all; the latter is 0 until it is known.
     fn progress(&self) -> (u64, u64) {
-        self.following.as_ref().map_or((0, 0), |(_, ticket)| ticket.progress())
+        self.following
+            .as_ref()
+            .map_or((0, 0), |(_, ticket)| ticket.progress())
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
         let state = match (&self.following, self.done(py)) {
             (None, _) => "skipped",
-            (_, true) => "done",
-            (_, false) => "in flight",
+            (_, Ok(true)) => "done",
+            (_, Ok(false)) => "in flight",
+            (_, Err(_)) => "of another process",
         };
         format!("SaveHandle(step={}, {state})", self.step)
     }

@@ -19,8 +19,13 @@ pub(super) struct CheckpointInfo {
 
 impl CheckpointInfo {
     pub(super) fn new(py: Python<'_>, info: &Info) -> PyResult<CheckpointInfo> {
-        let metadata = Builder::new(py, &[], &[], Vec::new(), None)?.build(&info.metadata)?.unbind();
-        Ok(CheckpointInfo { info: info.clone(), metadata })
+        let metadata = Builder::new(py, &[], &[], Vec::new(), None)?
+            .build(&info.metadata)?
+            .unbind();
+        Ok(CheckpointInfo {
+            info: info.clone(),
+            metadata,
+        })
     }
 }
 
@@ -68,10 +73,11 @@ impl CheckpointInfo {
             metrics.set_item(name, value)?;
         }
         let path = self.info.path.as_os_str().into_pyobject(py)?.repr()?;
+        let path = path.to_string_lossy();
         Ok(format!(
             "CheckpointInfo(step={}, path={path}, metrics={}, nbytes={})",
             self.info.step,
-            metrics.repr()?,
+            metrics.repr()?.to_string_lossy(),
             self.info.nbytes
         ))
     }

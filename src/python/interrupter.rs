@@ -137,7 +137,10 @@ impl Interrupter {
             (false, _) => "<pitstop.Interrupter: not stopped>".to_owned(),
             (true, None) => "<pitstop.Interrupter: stopped>".to_owned(),
             (true, Some(message)) => {
-                let message = PyString::new(py, &message).repr()?;
+                let message = PyString::new(py, &message)
+                    .repr()?
+                    .to_string_lossy()
+                    .into_owned();
                 format!("<pitstop.Interrupter: stopped, {message}>")
             }
         })

@@ -9,9 +9,16 @@ use pyo3::types::{PyDict, PyType};
 pub(super) fn imported<'py>(py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let modules = MODULES.get_or_try_init(py, || -> PyResult<_> {
-        Ok(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind())
+        Ok(py
+            .import("sys")?
+            .getattr("modules")?
+            .cast_into::<PyDict>()?
+            .unbind())
     })?;
-    Ok(modules.bind(py).get_item(name)?.filter(|module| !module.is_none()))
+    Ok(modules
+        .bind(py)
+        .get_item(name)?
+        .filter(|module| !module.is_none()))
 }
 
 /// Types of the standard library that a state may hold.
@@ -29,7 +36,11 @@ impl Std {
         static STD: PyOnceLock<Std> = PyOnceLock::new();
         STD.get_or_try_init(py, || {
             let get = |module: &str, name: &str| -> PyResult<Py<PyType>> {
-                Ok(py.import(module)?.getattr(name)?.cast_into::<PyType>()?.unbind())
+                Ok(py
+                    .import(module)?
+                    .getattr(name)?
+                    .cast_into::<PyType>()?
+                    .unbind())
             };
             Ok(Std {
                 ordered_dict: get("collections", "OrderedDict")?,
@@ -43,12 +54,21 @@ impl Std {
     }
 }
 
+/// The text of an object, as `str` gives it. Not by `Display`, which prints an error instead of returning it:
+/// Python looks at signals here, and a `KeyboardInterrupt` would be lost.
+pub(super) fn text(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(object.str()?.to_string_lossy().into_owned())
+}
+
 /// `module.Name` of a type, as error messages show it; the plain name for built-in types.
 pub(super) fn type_name(object: &Bound<'_, PyAny>) -> String {
     let class = object.get_type();
-    let name = class.qualname().map_or_else(|_| "object".to_owned(), |name| name.to_string());
+    let name = class.qualname().map_or_else(
+        |_| "object".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    );
     match class.module() {
-        Ok(module) if module != "builtins" => format!("{module}.{name}"),
+        Ok(module) if module != "builtins" => format!("{}.{name}", module.to_string_lossy()),
         _ => name,
     }
 }

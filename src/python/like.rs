@@ -6,19 +6,26 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use super::arrays::{self, jax::Jax};
 use super::build::Builder;
 use super::errors::Mismatch;
+use super::known::text;
 use crate::state::Node;
 
 /// Builds `node` with the container types of `template`; where the template says nothing, as without one.
 ///
 /// # Errors
 ///
-/// `StateMismatchError` if a named tuple or a dataclass of the template has other fields.
+/// `StateMismatchError` if the template has keys or fields that were not saved, or a named tuple or a
+/// dataclass of it lacks some that were.
 pub(super) fn build_like<'py>(
     template: &Bound<'py, PyAny>,
     node: &Node,
+    partial: bool,
     builder: &mut Builder<'py, '_>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let mut shaper = Shaper { builder, mismatch: Mismatch::default() };
+    let mut shaper = Shaper {
+        builder,
+        partial,
+        mismatch: Mismatch::default(),
+    };
     let built = shaper.build(template, node, "")?;
     match shaper.mismatch.is_empty() {
         true => Ok(built),
@@ -28,11 +35,18 @@ pub(super) fn build_like<'py>(
 
 struct Shaper<'py, 'a, 'b> {
     builder: &'b mut Builder<'py, 'a>,
+    /// Only a part of the checkpoint was asked for; the template may have more.
+    partial: bool,
     mismatch: Mismatch,
 }
 
 impl<'py> Shaper<'py, '_, '_> {
-    fn build(&mut self, template: &Bound<'py, PyAny>, node: &Node, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    fn build(
+        &mut self,
+        template: &Bound<'py, PyAny>,
+        node: &Node,
+        name: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let class = template.get_type();
         match node {
             Node::Tensor(leaf) => match framework_of(template)? {
@@ -46,7 +60,9 @@ impl<'py> Shaper<'py, '_, '_> {
                     let values = values.into_iter().map(|(_, value)| value);
                     return class.call_method1("_make", (PyTuple::new(template.py(), values)?,));
                 }
-                if let (true, Node::Dict(entries)) = (class.hasattr("__dataclass_fields__")?, value.as_ref()) {
+                if let (true, Node::Dict(entries)) =
+                    (class.hasattr("__dataclass_fields__")?, value.as_ref())
+                {
                     return self.dataclass(template, entries, name);
                 }
                 // The container itself is built as it was; what it holds follows the template.
@@ -75,11 +91,12 @@ impl<'py> Shaper<'py, '_, '_> {
         node: &Node,
         name: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let own: Vec<Bound<'py, PyAny>> = match (template.cast::<PyList>(), template.cast::<PyTuple>()) {
-            (Ok(list), _) => list.iter().collect(),
-            (_, Ok(tuple)) => tuple.iter().collect(),
-            _ => return self.builder.build(node),
-        };
+        let own: Vec<Bound<'py, PyAny>> =
+            match (template.cast::<PyList>(), template.cast::<PyTuple>()) {
+                (Ok(list), _) => list.iter().collect(),
+                (_, Ok(tuple)) => tuple.iter().collect(),
+                _ => return self.builder.build(node),
+            };
         let mut built = Vec::with_capacity(items.len());
         for (i, item) in items.iter().enumerate() {
             built.push(match own.get(i) {
@@ -100,7 +117,12 @@ impl<'py> Shaper<'py, '_, '_> {
         }
     }
 
-    fn entries(&mut self, own: &Bound<'py, PyDict>, entries: &[(Node, Node)], name: &str) -> PyResult<Bound<'py, PyDict>> {
+    fn entries(
+        &mut self,
+        own: &Bound<'py, PyDict>,
+        entries: &[(Node, Node)],
+        name: &str,
+    ) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(own.py());
         for (key, value) in entries {
             let key_object = self.builder.build(key)?;
@@ -110,15 +132,28 @@ impl<'py> Shaper<'py, '_, '_> {
             };
             dict.set_item(key_object, value)?;
         }
+        for key in own.keys().iter().filter(|_| !self.partial) {
+            if !dict.contains(&key)? {
+                self.mismatch.missing.push(join(name, &text(&key)?));
+            }
+        }
         Ok(dict)
     }
 
-    fn tagged(&mut self, template: &Bound<'py, PyAny>, tag: &str, value: &Node, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    fn tagged(
+        &mut self,
+        template: &Bound<'py, PyAny>,
+        tag: &str,
+        value: &Node,
+        name: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let (Ok(own), Node::Dict(entries)) = (template.cast::<PyDict>(), value) else {
             return self.builder.build(&Node::tagged(tag, value.clone()));
         };
         let built = self.entries(own, entries, name)?;
-        let empty = self.builder.build(&Node::tagged(tag, Node::Dict(Vec::new())))?;
+        let empty = self
+            .builder
+            .build(&Node::tagged(tag, Node::Dict(Vec::new())))?;
         match empty.hasattr("update")? {
             // `Counter.update` would add; entries are set one by one.
             true => {
@@ -138,7 +173,10 @@ impl<'py> Shaper<'py, '_, '_> {
         entries: &[(Node, Node)],
         path: &str,
     ) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
-        for (key, _) in entries.iter().filter(|(key, _)| !names.iter().any(|name| key.as_str() == Some(name))) {
+        for (key, _) in entries
+            .iter()
+            .filter(|(key, _)| !names.iter().any(|name| key.as_str() == Some(name)))
+        {
             self.mismatch.unexpected.push(join(path, &key.name()));
         }
         let mut values = Vec::with_capacity(names.len());
@@ -148,7 +186,9 @@ impl<'py> Shaper<'py, '_, '_> {
             let value = match entry {
                 Some((_, value)) => self.build(&own, value, &join(path, &name))?,
                 None => {
-                    self.mismatch.missing.push(join(path, &name));
+                    if !self.partial {
+                        self.mismatch.missing.push(join(path, &name));
+                    }
                     own
                 }
             };
@@ -158,13 +198,24 @@ impl<'py> Shaper<'py, '_, '_> {
     }
 
     /// An instance with exactly the saved fields; nothing of the class runs, as with `copy.copy`.
-    fn dataclass(&mut self, template: &Bound<'py, PyAny>, entries: &[(Node, Node)], name: &str) -> PyResult<Bound<'py, PyAny>> {
+    fn dataclass(
+        &mut self,
+        template: &Bound<'py, PyAny>,
+        entries: &[(Node, Node)],
+        name: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let py = template.py();
-        let fields = py.import("dataclasses")?.call_method1("fields", (template,))?;
-        let names: Vec<String> =
-            fields.try_iter()?.map(|field| field?.getattr("name")?.extract()).collect::<PyResult<_>>()?;
+        let fields = py
+            .import("dataclasses")?
+            .call_method1("fields", (template,))?;
+        let names: Vec<String> = fields
+            .try_iter()?
+            .map(|field| field?.getattr("name")?.extract())
+            .collect::<PyResult<_>>()?;
         let values = self.fields(template, names, entries, name)?;
-        let object = py.get_type::<PyAny>().call_method1("__new__", (template.get_type(),))?;
+        let object = py
+            .get_type::<PyAny>()
+            .call_method1("__new__", (template.get_type(),))?;
         let setattr = py.get_type::<PyAny>().getattr("__setattr__")?;
         for (name, value) in values {
             setattr.call1((&object, name, value))?;
@@ -175,18 +226,26 @@ impl<'py> Shaper<'py, '_, '_> {
 
 fn is_container(tag: &str) -> bool {
     let name = tag.split(':').next().unwrap_or(tag);
-    matches!(name, "namedtuple" | "dataclass" | "types.SimpleNamespace") || name.starts_with("collections.")
+    matches!(name, "namedtuple" | "dataclass" | "types.SimpleNamespace")
+        || name.starts_with("collections.")
 }
 
 fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
 }
 
 /// The framework of a template's leaf, if it is an array, or stands for one in JAX.
 fn framework_of(template: &Bound<'_, PyAny>) -> PyResult<Option<&'static str>> {
     if let Ok(Some(array)) = arrays::describe(template) {
-        return Ok(["numpy", "torch", "jax"].into_iter().find(|name| *name == arrays::framework(&array.kind)));
+        return Ok(["numpy", "torch", "jax"]
+            .into_iter()
+            .find(|name| *name == arrays::framework(&array.kind)));
     }
-    let stands_for_jax = Jax::get(template.py())?.is_some() && template.get_type().name()?.to_string() == "ShapeDtypeStruct";
+    let stands_for_jax =
+        Jax::get(template.py())?.is_some() && template.get_type().name()? == "ShapeDtypeStruct";
     Ok(stands_for_jax.then_some("jax"))
 }

@@ -54,6 +54,8 @@ mod _native {
 fn prepare(py: Python<'_>) -> PyResult<()> {
     logging::install();
     crossing::install();
+    // Imported now, since an import while the interpreter ends makes it forget that Ctrl-C ended it.
+    py.import("logging")?;
     let drain = wrap_pyfunction!(drain_all, py)?;
     py.import("atexit")?.call_method1("register", (drain,))?;
     let os = py.import("os")?;

@@ -52,31 +52,59 @@ impl<'py> Request<'py> {
         mmap: bool,
     ) -> PyResult<Request<'py>> {
         if into.is_some() && (like.is_some() || framework.is_some() || mmap) {
-            return Err(PyValueError::new_err("into fills what is there: it goes with neither like, framework nor mmap"));
+            return Err(PyValueError::new_err(
+                "into fills what is there: it goes with neither like, framework nor mmap",
+            ));
         }
-        if let Some(name) = framework.as_deref().filter(|name| !["numpy", "torch", "jax"].contains(name)) {
+        if let Some(name) = framework
+            .as_deref()
+            .filter(|name| !["numpy", "torch", "jax"].contains(name))
+        {
             return Err(PyValueError::new_err(format!(
                 "framework must be \"numpy\", \"torch\" or \"jax\", not {name:?}"
             )));
         }
         let only = only.map(patterns).transpose()?;
         let in_place = into.is_some();
-        Ok(Request { into, like, apart: Apart { only, framework, mmap, in_place } })
+        Ok(Request {
+            into,
+            like,
+            apart: Apart {
+                only,
+                framework,
+                mmap,
+                in_place,
+            },
+        })
     }
 
     /// Gives what was restored the shape that was asked for.
-    fn finish(&self, py: Python<'py>, path: &Path, restored: Restored) -> PyResult<Bound<'py, PyAny>> {
+    fn finish(
+        &self,
+        py: Python<'py>,
+        path: &Path,
+        restored: Restored,
+    ) -> PyResult<Bound<'py, PyAny>> {
         match (restored, &self.into) {
             (Restored::InFiles(state), Some(target)) => {
-                let damaged = |py: Python<'py>, error: ReadError| to_error(py, RestoreError::reading(path, error));
+                let damaged = |py: Python<'py>, error: ReadError| {
+                    to_error(py, RestoreError::reading(path, error))
+                };
                 fill(target, state, self.apart.only.is_some(), damaged)
             }
             (Restored::Loaded(loaded), _) => {
                 let framework = self.apart.framework.as_deref();
-                let mut builder =
-                    Builder::new(py, &loaded.tensors, &loaded.places, loaded.memories, framework)?;
+                let mut builder = Builder::new(
+                    py,
+                    &loaded.tensors,
+                    &loaded.places,
+                    loaded.memories,
+                    framework,
+                )?;
                 match &self.like {
-                    Some(like) => build_like(like, &loaded.root, &mut builder),
+                    Some(like) => {
+                        build_like(like, &loaded.root, self.apart.only.is_some(), &mut builder)
+                    }
                     None => builder.build(&loaded.root),
                 }
             }
@@ -89,7 +117,9 @@ impl<'py> Request<'py> {
 fn patterns(only: &Bound<'_, PyAny>) -> PyResult<Vec<Pattern>> {
     let texts: Vec<String> = match only.cast::<PyString>() {
         Ok(text) => vec![text.extract()?],
-        Err(_) => only.extract().map_err(|_| PyTypeError::new_err("only must be a pattern or a list of patterns"))?,
+        Err(_) => only
+            .extract()
+            .map_err(|_| PyTypeError::new_err("only must be a pattern or a list of patterns"))?,
     };
     let parse = |text: &String| {
         // `**` means no more than `*` here, since `*` matches dots too.
@@ -97,17 +127,31 @@ fn patterns(only: &Bound<'_, PyAny>) -> PyResult<Vec<Pattern>> {
         while plain.contains("**") {
             plain = plain.replace("**", "*");
         }
-        Pattern::new(&plain).map_err(|error| PyValueError::new_err(format!("only: {text:?} is no pattern: {error}")))
+        Pattern::new(&plain).map_err(|error| {
+            PyValueError::new_err(format!("only: {text:?} is no pattern: {error}"))
+        })
     };
     texts.iter().map(parse).collect()
 }
 
 impl Apart {
     fn select(&self, mut state: State) -> State {
-        let Some(patterns) = &self.only else { return state };
-        let options = MatchOptions { case_sensitive: true, ..MatchOptions::default() };
-        let mut keep = |name: &str| patterns.iter().any(|pattern| pattern.matches_with(name, options));
-        state.root = state.root.select(&mut keep).unwrap_or(Node::Dict(Vec::new()));
+        let Some(patterns) = &self.only else {
+            return state;
+        };
+        let options = MatchOptions {
+            case_sensitive: true,
+            ..MatchOptions::default()
+        };
+        let mut keep = |name: &str| {
+            patterns
+                .iter()
+                .any(|pattern| pattern.matches_with(name, options))
+        };
+        state.root = state
+            .root
+            .select(&mut keep)
+            .unwrap_or(Node::Dict(Vec::new()));
         state
     }
 
@@ -119,12 +163,21 @@ impl Apart {
             return map(state).map(Restored::Loaded).map_err(reading);
         }
         if !self.in_place {
-            return load(state, self.framework.as_deref()).map(Restored::Loaded).map_err(reading);
+            return load(state, self.framework.as_deref())
+                .map(Restored::Loaded)
+                .map_err(reading);
         }
         let mut wanted = vec![false; state.tensors.len()];
-        state.root.for_each_tensor(&mut |leaf| wanted[leaf.index] = true);
-        let tensors: Vec<_> =
-            state.tensors.iter().zip(wanted).filter(|(_, wanted)| *wanted).map(|(tensor, _)| tensor.clone()).collect();
+        state
+            .root
+            .for_each_tensor(&mut |leaf| wanted[leaf.index] = true);
+        let tensors: Vec<_> = state
+            .tensors
+            .iter()
+            .zip(wanted)
+            .filter(|(_, wanted)| *wanted)
+            .map(|(tensor, _)| tensor.clone())
+            .collect();
         snapshot::verify(&tensors).map_err(reading)?;
         Ok(Restored::InFiles(state))
     }
@@ -169,14 +222,19 @@ pub(super) fn directly<'py>(
         let (here, apart) = (run.clone(), request.apart.clone());
         let restored = aside(py, move || {
             let opened = here.open_here(verify)?;
-            Ok((opened.info.step, apart.restore(here.directory(), opened.state)?))
+            Ok((
+                opened.info.step,
+                apart.restore(here.directory(), opened.state)?,
+            ))
         })?;
         let (step, restored) = restored.map_err(|error| to_error(py, error))?;
         return Ok(Some((step, request.finish(py, run.directory(), restored)?)));
     }
     let attempt = |step: u64| {
         let (run, apart) = (run.clone(), request.apart.clone());
-        aside(py, move || apart.restore(&run.path(step), run.open(step, verify)?.state))
+        aside(py, move || {
+            apart.restore(&run.path(step), run.open(step, verify)?.state)
+        })
     };
     choose(py, run, step, request, attempt)
 }
@@ -208,10 +266,15 @@ fn choose<'py>(
     let (found, damaged) = found.map_err(|error| to_error(py, error))?;
     logging::drain(py)?;
     for Damaged { step, error } in &damaged {
-        errors::warn(py, &format!("step {step} is damaged and was passed over: {error}"))?;
+        errors::warn(
+            py,
+            &format!("step {step} is damaged and was passed over: {error}"),
+        )?;
     }
     match found {
-        Some((step, Some(restored))) => Ok(Some((step, request.finish(py, &run.path(step), restored)?))),
+        Some((step, Some(restored))) => {
+            Ok(Some((step, request.finish(py, &run.path(step), restored)?)))
+        }
         _ => Ok(None),
     }
 }
@@ -263,7 +326,9 @@ fn reader_error(error: CheckpointerError) -> Result<RestoreError, CheckpointerEr
 pub(super) fn to_error(py: Python<'_>, error: RestoreError) -> PyErr {
     match error {
         RestoreError::NotFound { path } => not_found(py, &path),
-        RestoreError::Corrupt { path, tensor, why } => errors::corrupt(py, &path, tensor.as_deref(), &why),
+        RestoreError::Corrupt { path, tensor, why } => {
+            errors::corrupt(py, &path, tensor.as_deref(), &why)
+        }
         RestoreError::Io(error) => errors::os_error(py, &error),
     }
 }
@@ -271,9 +336,15 @@ pub(super) fn to_error(py: Python<'_>, error: RestoreError) -> PyErr {
 /// The exception for a checkpoint, or a run, that is not there.
 pub(super) fn not_found(py: Python<'_>, path: &Path) -> PyErr {
     let make = || -> PyResult<PyErr> {
-        let class = py.import("pitstop.errors")?.getattr("CheckpointNotFoundError")?;
+        let class = py
+            .import("pitstop.errors")?
+            .getattr("CheckpointNotFoundError")?;
         let number = py.import("errno")?.getattr("ENOENT")?;
-        Ok(PyErr::from_value(class.call1((number, "there is no checkpoint", path.as_os_str()))?))
+        Ok(PyErr::from_value(class.call1((
+            number,
+            "there is no checkpoint",
+            path.as_os_str(),
+        ))?))
     };
     make().unwrap_or_else(|error| error)
 }

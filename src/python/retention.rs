@@ -154,7 +154,10 @@ fn written(py: Python<'_>, rule: &crate::Retention) -> PyResult<String> {
     let crate::Retention::Best { metric, .. } = rule else {
         return Ok(rule.to_string());
     };
-    let repr = PyString::new(py, metric).repr()?.to_string();
+    let repr = PyString::new(py, metric)
+        .repr()?
+        .to_string_lossy()
+        .into_owned();
     let inner = repr
         .strip_prefix('\'')
         .and_then(|rest| rest.strip_suffix('\''));
@@ -413,7 +416,7 @@ impl Decision {
         Ok(format!(
             "Decision(step={}, keep={keep}, reasons={})",
             self.step,
-            self.reasons(py)?.repr()?
+            self.reasons(py)?.repr()?.to_string_lossy()
         ))
     }
 }

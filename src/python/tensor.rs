@@ -1,5 +1,8 @@
 //! The unsafe room of the bindings: memory that belongs to Python, and memory that is given to it.
-#![expect(unsafe_code, reason = "memory owned by Python is reached through addresses")]
+#![expect(
+    unsafe_code,
+    reason = "memory owned by Python is reached through addresses"
+)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
@@ -60,18 +63,34 @@ pub(super) struct Extent {
 
 impl Extent {
     /// The extent of an array as its owner describes it. `strides` are in bytes.
-    pub(super) fn new(first: usize, itemsize: usize, shape: &[u64], strides: Option<&[i64]>) -> Extent {
+    pub(super) fn new(
+        first: usize,
+        itemsize: usize,
+        shape: &[u64],
+        strides: Option<&[i64]>,
+    ) -> Extent {
         if first == 0 || shape.contains(&0) {
-            return Extent { first: 0, low: 0, high: 0 };
+            return Extent {
+                first: 0,
+                low: 0,
+                high: 0,
+            };
         }
         let (low, high) = match strides {
             Some(strides) => crate::state::reach(first as i128, itemsize, shape, strides),
             None => {
                 let elements: u64 = shape.iter().product();
-                (first as i128, first as i128 + i128::from(elements) * itemsize as i128)
+                (
+                    first as i128,
+                    first as i128 + i128::from(elements) * itemsize as i128,
+                )
             }
         };
-        Extent { first, low: low as usize, high: high as usize }
+        Extent {
+            first,
+            low: low as usize,
+            high: high as usize,
+        }
     }
 
     /// Bytes from the lowest address to the first element.
@@ -137,13 +156,17 @@ impl Memory {
             let map = MmapMut::map_anon(len)?;
             #[cfg(target_os = "linux")]
             let _ = map.advise(memmap2::Advice::HugePage);
-            return Ok(Memory { bytes: Bytes::Mapped(map) });
+            return Ok(Memory {
+                bytes: Bytes::Mapped(map),
+            });
         }
         let layout = heap_layout(len)?;
         // SAFETY: the layout is not of size zero.
         let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) });
         let start = start.ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Memory { bytes: Bytes::Heap { start, len } })
+        Ok(Memory {
+            bytes: Bytes::Heap { start, len },
+        })
     }
 
     /// A private, writable map of a file of at least `len` bytes: changes stay in this process.
@@ -158,19 +181,26 @@ impl Memory {
         let file = options.open(path)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() || metadata.len() < len {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is not as long as it was written"));
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the file is not as long as it was written",
+            ));
         }
         // SAFETY: checkpoints are never changed in place; what a foreign process does to the file while it
         // is mapped is outside what any process can guard against, and documented for `mmap=True`.
         let map = unsafe { memmap2::MmapOptions::new().map_copy(&file)? };
-        Ok(Memory { bytes: Bytes::Mapped(map) })
+        Ok(Memory {
+            bytes: Bytes::Mapped(map),
+        })
     }
 
     /// The memory, while it has not yet been given to Python.
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.bytes {
             // SAFETY: `start` owns `len` bytes, and `self` is borrowed for as long.
-            Bytes::Heap { start, len } => unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), *len) },
+            Bytes::Heap { start, len } => unsafe {
+                std::slice::from_raw_parts_mut(start.as_ptr(), *len)
+            },
             Bytes::Mapped(map) => map,
         }
     }
@@ -211,9 +241,20 @@ impl Memory {
         let (start, len) = slf.get().raw();
         // SAFETY: CPython passes a view to fill; the memory lives as long as the object that the view holds.
         let filled = unsafe {
-            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start.cast::<c_void>(), len as ffi::Py_ssize_t, 0, flags)
+            ffi::PyBuffer_FillInfo(
+                view,
+                slf.as_ptr(),
+                start.cast::<c_void>(),
+                len as ffi::Py_ssize_t,
+                0,
+                flags,
+            )
         };
-        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+        if filled == 0 {
+            Ok(())
+        } else {
+            Err(PyErr::fetch(slf.py()))
+        }
     }
 
     fn __len__(&self) -> usize {
@@ -266,8 +307,14 @@ pub(super) fn array_struct(array: &Bound<'_, PyAny>) -> PyResult<NumpyArray> {
     Ok(NumpyArray {
         data: interface.data as usize,
         itemsize: interface.itemsize as usize,
-        shape: list(interface.shape).iter().map(|&extent| extent as u64).collect(),
-        strides: list(interface.strides).iter().map(|&stride| stride as i64).collect(),
+        shape: list(interface.shape)
+            .iter()
+            .map(|&extent| extent as u64)
+            .collect(),
+        strides: list(interface.strides)
+            .iter()
+            .map(|&stride| stride as i64)
+            .collect(),
         writable: interface.flags & WRITEABLE != 0,
         contiguous: interface.flags & CONTIGUOUS != 0,
     })
@@ -317,7 +364,10 @@ pub(super) fn dlpack(capsule: &Bound<'_, PyCapsule>) -> PyResult<Option<DlpackAr
     Ok(Some(DlpackArray {
         data: tensor.data as usize + tensor.byte_offset as usize,
         dtype: (tensor.code, tensor.bits, tensor.lanes),
-        shape: list(tensor.shape).into_iter().map(|extent| extent as u64).collect(),
+        shape: list(tensor.shape)
+            .into_iter()
+            .map(|extent| extent as u64)
+            .collect(),
         strides: (!tensor.strides.is_null()).then(|| list(tensor.strides)),
     }))
 }

@@ -14,7 +14,10 @@ pub(super) const MOMENT: Duration = Duration::from_millis(20);
 /// # Errors
 ///
 /// What a signal handler raises, such as `KeyboardInterrupt`.
-pub(super) fn until<T: Send>(py: Python<'_>, mut poll: impl FnMut() -> Option<T> + Send) -> PyResult<T> {
+pub(super) fn until<T: Send>(
+    py: Python<'_>,
+    mut poll: impl FnMut() -> Option<T> + Send,
+) -> PyResult<T> {
     loop {
         if let Some(result) = py.detach(&mut poll) {
             return Ok(result);
@@ -24,23 +27,31 @@ pub(super) fn until<T: Send>(py: Python<'_>, mut poll: impl FnMut() -> Option<T>
 }
 
 /// Runs `job` on a thread of its own and waits for it. If a signal ends the wait, the job ends unheard.
-pub(super) fn aside<T: Send + 'static>(py: Python<'_>, job: impl FnOnce() -> T + Send + 'static) -> PyResult<T> {
+pub(super) fn aside<T: Send + 'static>(
+    py: Python<'_>,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> PyResult<T> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let run = move || {
         // Whoever waited may have gone.
         let _ = sender.send(job());
     };
-    std::thread::Builder::new().name("pitstop-restore".into()).spawn(run)?;
+    std::thread::Builder::new()
+        .name("pitstop-restore".into())
+        .spawn(run)?;
     let receiver = std::sync::Mutex::new(receiver);
     let received = until(py, || {
-        let receiver = receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let receiver = receiver
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         match receiver.recv_timeout(MOMENT) {
             Ok(result) => Some(Some(result)),
             Err(mpsc::RecvTimeoutError::Timeout) => None,
             Err(mpsc::RecvTimeoutError::Disconnected) => Some(None),
         }
     })?;
-    received.ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("the restoring thread panicked"))
+    received
+        .ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("the restoring thread panicked"))
 }
 
 /// When a wait is over, as Python gives it: seconds, or `None` for ever.
@@ -52,19 +63,25 @@ impl Deadline {
     ///
     /// `ValueError` for a negative number or NaN.
     pub(super) fn after(timeout: Option<f64>) -> PyResult<Deadline> {
-        let Some(seconds) = timeout else { return Ok(Deadline(None)) };
+        let Some(seconds) = timeout else {
+            return Ok(Deadline(None));
+        };
         if seconds.is_nan() || seconds < 0.0 {
             let why = format!("timeout must be a number of seconds of at least 0, not {seconds}");
             return Err(pyo3::exceptions::PyValueError::new_err(why));
         }
         // What is too long to be represented is for ever.
-        let end = Duration::try_from_secs_f64(seconds).ok().and_then(|wait| Instant::now().checked_add(wait));
+        let end = Duration::try_from_secs_f64(seconds)
+            .ok()
+            .and_then(|wait| Instant::now().checked_add(wait));
         Ok(Deadline(end))
     }
 
     /// How long to wait now: a moment, or less if the end is near.
     pub(super) fn moment(self) -> Duration {
-        self.0.map_or(MOMENT, |end| end.saturating_duration_since(Instant::now()).min(MOMENT))
+        self.0.map_or(MOMENT, |end| {
+            end.saturating_duration_since(Instant::now()).min(MOMENT)
+        })
     }
 
     pub(super) fn is_over(self) -> bool {

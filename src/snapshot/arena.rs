@@ -38,7 +38,10 @@ impl Arena {
             // Too small a block was dropped above, before the larger one is asked for.
             None => map(len.max(1).next_multiple_of(PAGE))?,
         };
-        Ok(Lease { memory: Some(memory), home: self.clone() })
+        Ok(Lease {
+            memory: Some(memory),
+            home: self.clone(),
+        })
     }
 
     /// Gives the kept memory back to the system.
@@ -79,7 +82,11 @@ impl Region for Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let mut kept = self.home.lock();
-        let larger = |kept: &MmapMut| self.memory.as_ref().is_some_and(|mine| mine.len() > kept.len());
+        let larger = |kept: &MmapMut| {
+            self.memory
+                .as_ref()
+                .is_some_and(|mine| mine.len() > kept.len())
+        };
         if kept.as_ref().is_none_or(larger) {
             *kept = self.memory.take();
         }

@@ -27,14 +27,20 @@ pub fn capture(mut state: State, arena: &Arena) -> io::Result<State> {
             (tensor, len)
         })
         .unzip();
-    let room: usize = lengths.iter().map(|len| len.next_multiple_of(ALIGNMENT)).sum();
+    let room: usize = lengths
+        .iter()
+        .map(|len| len.next_multiple_of(ALIGNMENT))
+        .sum();
     let mut lease = arena.lease(room)?;
     let mut rest = lease.bytes_mut();
     let mut jobs = Vec::with_capacity(copied.len());
     for (tensor, &len) in copied.iter().zip(&lengths) {
         let (into, after) = rest.split_at_mut(len.next_multiple_of(ALIGNMENT));
         rest = after;
-        jobs.push(Job { tensor, into: Some(&mut into[..len]) });
+        jobs.push(Job {
+            tensor,
+            into: Some(&mut into[..len]),
+        });
     }
     let checksums = transfer::run(jobs);
     let lease: Arc<Lease> = Arc::new(lease);
@@ -47,7 +53,10 @@ pub fn capture(mut state: State, arena: &Arena) -> io::Result<State> {
         }
         tensor.checksum = Some(checksum);
         let region: Arc<dyn Region> = lease.clone();
-        tensor.data = Data::Memory(Memory { offset, ..Memory::whole(region) });
+        tensor.data = Data::Memory(Memory {
+            offset,
+            ..Memory::whole(region)
+        });
         offset += len.next_multiple_of(ALIGNMENT);
     }
     Ok(state)
@@ -59,7 +68,10 @@ pub fn bytes_to_copy(state: &State) -> u64 {
         Data::Pieces(pieces) => pieces.iter().map(|piece| &piece.tensor).collect(),
         _ => vec![tensor],
     });
-    leaves.filter(|tensor| !can_borrow(tensor)).map(|tensor| tensor.nbytes().next_multiple_of(ALIGNMENT as u64)).sum()
+    leaves
+        .filter(|tensor| !can_borrow(tensor))
+        .map(|tensor| tensor.nbytes().next_multiple_of(ALIGNMENT as u64))
+        .sum()
 }
 
 /// Declares that nobody changes the memory of the state until it is saved, so that [`capture`] borrows all of
@@ -80,9 +92,16 @@ pub fn hold_still(mut state: State) -> State {
 ///
 /// If a stored tensor cannot be read.
 pub fn fill_checksums(state: &mut State) -> io::Result<()> {
-    let missing: Vec<&mut Tensor> =
-        leaves_mut(&mut state.tensors).into_iter().filter(|tensor| tensor.checksum.is_none()).collect();
-    let checksums = transfer::run(missing.iter().map(|tensor| Job { tensor, into: None }).collect());
+    let missing: Vec<&mut Tensor> = leaves_mut(&mut state.tensors)
+        .into_iter()
+        .filter(|tensor| tensor.checksum.is_none())
+        .collect();
+    let checksums = transfer::run(
+        missing
+            .iter()
+            .map(|tensor| Job { tensor, into: None })
+            .collect(),
+    );
     for (tensor, checksum) in missing.into_iter().zip(checksums) {
         tensor.checksum = Some(checksum?);
     }
@@ -134,7 +153,10 @@ mod tests {
         let captured = capture(state, &Arena::default()).unwrap();
         for (copy, original) in captured.tensors.iter().zip(&originals) {
             assert_eq!(copy.bytes(), original.bytes());
-            assert_ne!(copy.bytes().unwrap().as_ptr(), original.bytes().unwrap().as_ptr());
+            assert_ne!(
+                copy.bytes().unwrap().as_ptr(),
+                original.bytes().unwrap().as_ptr()
+            );
             assert_eq!(copy.checksum, Some(checksum::of(original.bytes().unwrap())));
         }
     }
@@ -157,13 +179,18 @@ mod tests {
         let piece = |at: u64| {
             let mut tensor = Tensor::from_vec(vec![at as u8], &[1]).unwrap();
             make_changeable(&mut tensor);
-            Piece { offset: vec![at], tensor }
+            Piece {
+                offset: vec![at],
+                tensor,
+            }
         };
         let whole = Tensor::new(DType::U8, &[2], Data::Pieces(vec![piece(0), piece(1)])).unwrap();
         let mut state = State::default();
         state.push(whole);
         let captured = capture(state, &Arena::default()).unwrap();
-        let Data::Pieces(pieces) = &captured.tensors[0].data else { panic!("no longer in pieces") };
+        let Data::Pieces(pieces) = &captured.tensors[0].data else {
+            panic!("no longer in pieces")
+        };
         assert_eq!(pieces[1].tensor.bytes(), Some(&[1u8][..]));
         assert!(pieces[1].tensor.checksum.is_some());
     }

@@ -18,25 +18,54 @@ pub struct Layout {
 impl Layout {
     /// The layout of an array of the given type, shape and strides (in bytes; `None`: C order, no gaps),
     /// whose first element lies `offset` bytes into the memory.
-    pub fn new(dtype: DType, shape: &[u64], strides: Option<&[i64]>, offset: usize, big_endian: bool) -> Layout {
-        let swap = if big_endian { dtype.swap_width().max(1) } else { 1 };
+    pub fn new(
+        dtype: DType,
+        shape: &[u64],
+        strides: Option<&[i64]>,
+        offset: usize,
+        big_endian: bool,
+    ) -> Layout {
+        let swap = if big_endian {
+            dtype.swap_width().max(1)
+        } else {
+            1
+        };
         let Some(strides) = strides else {
             let run = crate::state::size_of(dtype, shape) as usize;
-            return Layout { outer: Vec::new(), run, offset, swap };
+            return Layout {
+                outer: Vec::new(),
+                run,
+                offset,
+                swap,
+            };
         };
-        let mut outer: Vec<(usize, isize)> =
-            shape.iter().zip(strides).map(|(&extent, &stride)| (extent as usize, stride as isize)).collect();
+        let mut outer: Vec<(usize, isize)> = shape
+            .iter()
+            .zip(strides)
+            .map(|(&extent, &stride)| (extent as usize, stride as isize))
+            .collect();
         outer.retain(|&(extent, _)| extent != 1);
         let mut run = dtype.itemsize();
         while let Some((extent, _)) = outer.pop_if(|&mut (_, stride)| stride == run as isize) {
             run *= extent;
         }
-        Layout { outer, run, offset, swap }
+        Layout {
+            outer,
+            run,
+            offset,
+            swap,
+        }
     }
 
     /// The layout of a tensor in memory.
     pub(super) fn of(tensor: &Tensor, memory: &Memory) -> Layout {
-        Layout::new(tensor.dtype, &tensor.shape, memory.strides.as_deref(), memory.offset, memory.big_endian)
+        Layout::new(
+            tensor.dtype,
+            &tensor.shape,
+            memory.strides.as_deref(),
+            memory.offset,
+            memory.big_endian,
+        )
     }
 
     /// Copies the bytes `range` of the stored form (C order, little-endian) out of `memory`.

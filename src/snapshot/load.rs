@@ -43,9 +43,15 @@ pub struct Target<'a> {
 ///
 /// The first of them, in order, that is damaged or cannot be read.
 pub fn load(tensors: &[Tensor]) -> Result<Vec<Tensor>, ReadError> {
-    let mut buffers: Vec<Vec<u8>> = tensors.iter().map(|t| vec![0; t.nbytes() as usize]).collect();
-    let targets =
-        tensors.iter().zip(&mut buffers).map(|(tensor, into)| Target { tensor, into }).collect();
+    let mut buffers: Vec<Vec<u8>> = tensors
+        .iter()
+        .map(|t| vec![0; t.nbytes() as usize])
+        .collect();
+    let targets = tensors
+        .iter()
+        .zip(&mut buffers)
+        .map(|(tensor, into)| Target { tensor, into })
+        .collect();
     load_into(targets)?;
     let loaded = tensors.iter().zip(buffers).map(|(tensor, bytes)| Tensor {
         data: Data::Memory(Memory::whole(Arc::new(bytes))),
@@ -68,14 +74,23 @@ pub fn load_into(targets: Vec<Target<'_>>) -> Result<(), ReadError> {
     let mut jobs = Vec::with_capacity(targets.len());
     let mut in_pieces = Vec::new();
     for Target { tensor, into } in targets {
-        assert_eq!(into.len() as u64, tensor.nbytes(), "the target is as long as the tensor");
+        assert_eq!(
+            into.len() as u64,
+            tensor.nbytes(),
+            "the target is as long as the tensor"
+        );
         match &tensor.data {
             Data::Pieces(pieces) => in_pieces.push((tensor, pieces, into)),
-            _ => jobs.push(Job { tensor, into: Some(into) }),
+            _ => jobs.push(Job {
+                tensor,
+                into: Some(into),
+            }),
         }
     }
     compare(jobs)?;
-    in_pieces.into_iter().try_for_each(|(tensor, pieces, into)| assemble(tensor, pieces, into))
+    in_pieces
+        .into_iter()
+        .try_for_each(|(tensor, pieces, into)| assemble(tensor, pieces, into))
 }
 
 /// Reads the tensors without keeping them and compares their checksums.
@@ -95,13 +110,19 @@ fn compare(jobs: Vec<Job<'_>>) -> Result<(), ReadError> {
     let tensors: Vec<&Tensor> = jobs.iter().map(|job| job.tensor).collect();
     for (tensor, result) in tensors.into_iter().zip(transfer::run(jobs)) {
         let name = || tensor.name.clone();
-        let checksum = result.map_err(|source| ReadError::Io { tensor: name(), source })?;
+        let checksum = result.map_err(|source| ReadError::Io {
+            tensor: name(),
+            source,
+        })?;
         if tensor.checksum.is_some_and(|known| known != checksum) {
             let file = match &tensor.data {
                 Data::Stored(stored) => Some(stored.source.name().to_owned()),
                 _ => None,
             };
-            return Err(ReadError::Damaged { tensor: name(), file });
+            return Err(ReadError::Damaged {
+                tensor: name(),
+                file,
+            });
         }
     }
     Ok(())
@@ -117,10 +138,24 @@ fn assemble(tensor: &Tensor, pieces: &[Piece], into: &mut [u8]) -> Result<(), Re
     }
     for piece in pieces {
         let mut stored = vec![0; piece.tensor.nbytes() as usize];
-        compare(vec![Job { tensor: &piece.tensor, into: Some(&mut stored) }])?;
-        let offset: i64 = piece.offset.iter().zip(&strides).map(|(&at, &stride)| at as i64 * stride).sum();
-        Layout::new(tensor.dtype, &piece.tensor.shape, Some(&strides), offset as usize, false)
-            .scatter(&mut stored, into);
+        compare(vec![Job {
+            tensor: &piece.tensor,
+            into: Some(&mut stored),
+        }])?;
+        let offset: i64 = piece
+            .offset
+            .iter()
+            .zip(&strides)
+            .map(|(&at, &stride)| at as i64 * stride)
+            .sum();
+        Layout::new(
+            tensor.dtype,
+            &piece.tensor.shape,
+            Some(&strides),
+            offset as usize,
+            false,
+        )
+        .scatter(&mut stored, into);
     }
     Ok(())
 }
@@ -136,7 +171,10 @@ mod tests {
     impl ReadAt for Bytes {
         fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
             let offset = offset as usize;
-            let from = self.0.get(offset..offset + into.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+            let from = self
+                .0
+                .get(offset..offset + into.len())
+                .ok_or(io::ErrorKind::UnexpectedEof)?;
             into.copy_from_slice(from);
             Ok(())
         }
@@ -149,8 +187,14 @@ mod tests {
     fn stored(bytes: &[u8], shape: &[u64]) -> Tensor {
         let mut file = vec![9; 5];
         file.extend(bytes);
-        let data = Data::Stored(Stored { source: Arc::new(Bytes(file)), offset: 5 });
-        Tensor { checksum: Some(checksum::of(bytes)), ..Tensor::new(DType::U8, shape, data).unwrap() }
+        let data = Data::Stored(Stored {
+            source: Arc::new(Bytes(file)),
+            offset: 5,
+        });
+        Tensor {
+            checksum: Some(checksum::of(bytes)),
+            ..Tensor::new(DType::U8, shape, data).unwrap()
+        }
     }
 
     #[test]
@@ -165,7 +209,12 @@ mod tests {
         let mut tensor = stored(&[1, 2, 3], &[3]);
         tensor.name = "model.w".into();
         tensor.checksum = Some(checksum::of(&[1, 2, 4]));
-        assert!(verify(std::slice::from_ref(&tensor)).unwrap_err().to_string().contains("model.w"));
+        assert!(
+            verify(std::slice::from_ref(&tensor))
+                .unwrap_err()
+                .to_string()
+                .contains("model.w")
+        );
         let mut long = stored(&[1, 2, 3], &[3]);
         long.shape = vec![4];
         assert!(matches!(load(&[long]), Err(ReadError::Io { .. })));
@@ -177,17 +226,27 @@ mod tests {
             offset: offset.to_vec(),
             tensor: stored(bytes, &shape),
         };
-        let pieces = vec![piece([0, 0], [2, 1], &[1, 3]), piece([0, 1], [1, 1], &[2]), piece([1, 1], [1, 1], &[4])];
+        let pieces = vec![
+            piece([0, 0], [2, 1], &[1, 3]),
+            piece([0, 1], [1, 1], &[2]),
+            piece([1, 1], [1, 1], &[4]),
+        ];
         let tensor = Tensor::new(DType::U8, &[2, 2], Data::Pieces(pieces)).unwrap();
         assert_eq!(load(&[tensor]).unwrap()[0].bytes(), Some(&[1, 2, 3, 4][..]));
     }
 
     #[test]
     fn pieces_that_do_not_tile_are_refused() {
-        let piece = |at: u64| Piece { offset: vec![at], tensor: stored(&[1, 2], &[2]) };
+        let piece = |at: u64| Piece {
+            offset: vec![at],
+            tensor: stored(&[1, 2], &[2]),
+        };
         for offsets in [vec![0], vec![0, 1], vec![0, 3], vec![0, 0]] {
             let pieces = offsets.iter().map(|&at| piece(at)).collect();
-            assert!(Tensor::new(DType::U8, &[4], Data::Pieces(pieces)).is_err(), "{offsets:?}");
+            assert!(
+                Tensor::new(DType::U8, &[4], Data::Pieces(pieces)).is_err(),
+                "{offsets:?}"
+            );
         }
     }
 }

@@ -36,8 +36,10 @@ struct Task<'a> {
 /// Runs all jobs; returns, in order, the checksum of each stored form.
 pub(super) fn run(jobs: Vec<Job<'_>>) -> Vec<io::Result<Checksum>> {
     let lengths: Vec<u64> = jobs.iter().map(|job| job.tensor.nbytes()).collect();
-    let mut digests: Vec<Vec<Checksum>> =
-        lengths.iter().map(|&len| vec![Checksum(0); (len as usize).div_ceil(BLOCK).max(1)]).collect();
+    let mut digests: Vec<Vec<Checksum>> = lengths
+        .iter()
+        .map(|&len| vec![Checksum(0); (len as usize).div_ceil(BLOCK).max(1)])
+        .collect();
     let mut tasks = Vec::new();
     for (index, (job, digests)) in jobs.into_iter().zip(&mut digests).enumerate() {
         cut(index, job, digests, &mut tasks);
@@ -65,15 +67,29 @@ fn cut<'a>(index: usize, job: Job<'a>, digests: &'a mut [Checksum], tasks: &mut 
             into = Some(rest);
             piece
         });
-        tasks.push(Task { job: index, tensor, start, len, into: piece, digests });
+        tasks.push(Task {
+            job: index,
+            tensor,
+            start,
+            len,
+            into: piece,
+            digests,
+        });
         start += len;
     }
 }
 
 fn run_tasks(tasks: Vec<Task<'_>>, total: usize) -> Vec<(usize, io::Error)> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let threads = if total < WORTH_THREADS { 1 } else { cores.min(THREADS) };
-    let tasks: Vec<Mutex<Option<Task<'_>>>> = tasks.into_iter().map(|task| Mutex::new(Some(task))).collect();
+    let threads = if total < WORTH_THREADS {
+        1
+    } else {
+        cores.min(THREADS)
+    };
+    let tasks: Vec<Mutex<Option<Task<'_>>>> = tasks
+        .into_iter()
+        .map(|task| Mutex::new(Some(task)))
+        .collect();
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
     let work = || {
@@ -83,7 +99,10 @@ fn run_tasks(tasks: Vec<Task<'_>>, total: usize) -> Vec<(usize, io::Error)> {
             if let Some(task) = task {
                 let job = task.job;
                 if let Err(error) = run_task(task, &mut bounce) {
-                    failures.lock().unwrap_or_else(PoisonError::into_inner).push((job, error));
+                    failures
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push((job, error));
                 }
             }
         }
@@ -91,22 +110,35 @@ fn run_tasks(tasks: Vec<Task<'_>>, total: usize) -> Vec<(usize, io::Error)> {
     thread::scope(|scope| {
         for _ in 1..threads {
             // If no thread can be had, the others do its share.
-            let _ = thread::Builder::new().name("pitstop-copy".into()).spawn_scoped(scope, work);
+            let _ = thread::Builder::new()
+                .name("pitstop-copy".into())
+                .spawn_scoped(scope, work);
         }
         work();
     });
-    failures.into_inner().unwrap_or_else(PoisonError::into_inner)
+    failures
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 fn run_task(task: Task<'_>, bounce: &mut Vec<u8>) -> io::Result<()> {
-    let Task { tensor, start, len, into, digests, .. } = task;
+    let Task {
+        tensor,
+        start,
+        len,
+        into,
+        digests,
+        ..
+    } = task;
     match &tensor.data {
         Data::Memory(memory) => match (memory.contiguous(tensor.nbytes() as usize), into) {
             (Some(bytes), None) => digest_blocks(&bytes[start..start + len], digests),
             (contiguous, into) => {
                 let into = destination(into, bounce, len);
                 let layout = Layout::of(tensor, memory);
-                for (i, (block, digest)) in into.chunks_mut(BLOCK).zip(digests.iter_mut()).enumerate() {
+                for (i, (block, digest)) in
+                    into.chunks_mut(BLOCK).zip(digests.iter_mut()).enumerate()
+                {
                     let at = start + i * BLOCK;
                     let end = at + block.len();
                     match contiguous {
@@ -123,7 +155,10 @@ fn run_task(task: Task<'_>, bounce: &mut Vec<u8>) -> io::Result<()> {
             digest_blocks(into, digests);
         }
         Data::Pieces(_) => {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a tensor in pieces is moved piece by piece"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a tensor in pieces is moved piece by piece",
+            ));
         }
     }
     // An empty tensor has one digest, that of nothing.
@@ -133,7 +168,11 @@ fn run_task(task: Task<'_>, bounce: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-fn destination<'a>(into: Option<&'a mut [u8]>, bounce: &'a mut Vec<u8>, len: usize) -> &'a mut [u8] {
+fn destination<'a>(
+    into: Option<&'a mut [u8]>,
+    bounce: &'a mut Vec<u8>,
+    len: usize,
+) -> &'a mut [u8] {
     into.unwrap_or_else(|| {
         bounce.resize(len.max(bounce.len()), 0);
         &mut bounce[..len]

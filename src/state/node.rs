@@ -117,10 +117,19 @@ impl Node {
     }
 
     fn select_under(&self, path: &str, keep: &mut impl FnMut(&str) -> bool) -> Option<Node> {
-        let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        let join = |name: &str| {
+            if path.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{path}.{name}")
+            }
+        };
         let mut items = |items: &[Node]| {
-            let kept: Vec<Option<Node>> =
-                items.iter().enumerate().map(|(i, item)| item.select_under(&join(&i.to_string()), keep)).collect();
+            let kept: Vec<Option<Node>> = items
+                .iter()
+                .enumerate()
+                .map(|(i, item)| item.select_under(&join(&i.to_string()), keep))
+                .collect();
             let any = kept.iter().any(Option::is_some);
             any.then(|| kept.into_iter().map(Option::unwrap_or_default).collect())
         };
@@ -131,9 +140,13 @@ impl Node {
                 let kept = entries.iter().filter_map(|(key, value)| {
                     Some((key.clone(), value.select_under(&join(&key.name()), keep)?))
                 });
-                Some(kept.collect::<Vec<_>>()).filter(|kept| !kept.is_empty()).map(Node::Dict)
+                Some(kept.collect::<Vec<_>>())
+                    .filter(|kept| !kept.is_empty())
+                    .map(Node::Dict)
             }
-            Node::Tagged { tag, value } => Some(Node::tagged(tag.clone(), value.select_under(path, keep)?)),
+            Node::Tagged { tag, value } => {
+                Some(Node::tagged(tag.clone(), value.select_under(path, keep)?))
+            }
             leaf => keep(path).then(|| leaf.clone()),
         }
     }

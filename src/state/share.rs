@@ -208,7 +208,12 @@ fn span(memory: &Memory, low: usize, high: usize) -> Option<Memory> {
         true => (Arc::clone(&memory.region), low - base),
         false => (memory.region.widened(low, high)?, 0),
     };
-    Some(Memory { region, offset, strides: None, ..memory.clone() })
+    Some(Memory {
+        region,
+        offset,
+        strides: None,
+        ..memory.clone()
+    })
 }
 
 /// Drops the tensors that no leaf refers to and renumbers the rest in the order of the tree.

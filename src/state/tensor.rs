@@ -134,7 +134,9 @@ pub(crate) fn count(shape: &[u64]) -> Option<u64> {
 
 /// Size in bytes of a tensor whose size was checked when it was made.
 pub(crate) fn size_of(dtype: DType, shape: &[u64]) -> u64 {
-    count(shape).and_then(|elements| dtype.nbytes(elements)).unwrap_or(0)
+    count(shape)
+        .and_then(|elements| dtype.nbytes(elements))
+        .unwrap_or(0)
 }
 
 /// First and one past the last byte of a tensor in memory, from the start of its region.

@@ -42,11 +42,19 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Array<'py>, Refusal> {
         (5, 64, 1) => (DType::C64, None),
         (5, 128, 1) => (DType::F64, Some(2)),
         (6, 8, 1) => (DType::Bool, None),
-        (code, bits, _) => return Err(unsupported(format!("an array of DLPack type {code} with {bits} bits"))),
+        (code, bits, _) => {
+            return Err(unsupported(format!(
+                "an array of DLPack type {code} with {bits} bits"
+            )));
+        }
     };
     let itemsize = stored.itemsize() * inner.map_or(1, |n: u64| n as usize);
-    let strides: Option<Vec<i64>> =
-        raw.strides.map(|strides| strides.into_iter().map(|stride| stride * itemsize as i64).collect());
+    let strides: Option<Vec<i64>> = raw.strides.map(|strides| {
+        strides
+            .into_iter()
+            .map(|stride| stride * itemsize as i64)
+            .collect()
+    });
     let extent = Extent::new(raw.data, itemsize, &raw.shape, strides.as_deref());
     let (shape, strides) = with_inner(raw.shape, strides, inner, stored.itemsize());
     Ok(Array {
@@ -63,7 +71,10 @@ fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Array<'py>, Refusal> {
     })
 }
 
-fn from_buffer<'py>(object: &Bound<'py, PyAny>, buffer: &PyUntypedBuffer) -> Result<Array<'py>, Refusal> {
+fn from_buffer<'py>(
+    object: &Bound<'py, PyAny>,
+    buffer: &PyUntypedBuffer,
+) -> Result<Array<'py>, Refusal> {
     let py = object.py();
     let format = buffer.format().to_str().unwrap_or("?").to_owned();
     let code = format.trim_start_matches(['@', '=', '<', '>', '!']);
@@ -89,15 +100,30 @@ fn from_buffer<'py>(object: &Bound<'py, PyAny>, buffer: &PyUntypedBuffer) -> Res
     } else if object.is_instance_of::<PyByteArray>() {
         "bytearray".into()
     } else {
-        kind("memoryview", (stored != DType::U8 || code != "B").then(|| code.to_owned()))
+        kind(
+            "memoryview",
+            (stored != DType::U8 || code != "B").then(|| code.to_owned()),
+        )
     };
-    if buffer.suboffsets().is_some_and(|offsets| offsets.iter().any(|offset| *offset >= 0)) {
+    if buffer
+        .suboffsets()
+        .is_some_and(|offsets| offsets.iter().any(|offset| *offset >= 0))
+    {
         return Err(unsupported("a buffer that is not one stretch of memory"));
     }
     let shape: Vec<u64> = buffer.shape().iter().map(|&extent| extent as u64).collect();
-    let strides: Vec<i64> = buffer.strides().iter().map(|&stride| stride as i64).collect();
+    let strides: Vec<i64> = buffer
+        .strides()
+        .iter()
+        .map(|&stride| stride as i64)
+        .collect();
     let strides = (!buffer.is_c_contiguous()).then_some(strides);
-    let extent = Extent::new(buffer.buf_ptr() as usize, buffer.item_size(), &shape, strides.as_deref());
+    let extent = Extent::new(
+        buffer.buf_ptr() as usize,
+        buffer.item_size(),
+        &shape,
+        strides.as_deref(),
+    );
     // A view of its own pins the memory: a bytearray cannot be resized while the view lives.
     let owner = PyMemoryView::from(object)?.into_any();
     Ok(Array {
@@ -114,22 +140,35 @@ fn from_buffer<'py>(object: &Bound<'py, PyAny>, buffer: &PyUntypedBuffer) -> Res
     })
 }
 
-pub(super) fn make<'py>(memory: &Bound<'py, Memory>, shown: &Shown<'_>) -> PyResult<Bound<'py, PyAny>> {
+pub(super) fn make<'py>(
+    memory: &Bound<'py, Memory>,
+    shown: &Shown<'_>,
+) -> PyResult<Bound<'py, PyAny>> {
     let py = memory.py();
     let elements: u64 = shown.shape.iter().product();
     let start = shown.offset as usize;
     let len = elements as usize * shown.dtype.itemsize();
     let whole = PyMemoryView::from(memory.as_any())?;
-    let strides = shown.strides.filter(|_| shown.shape.len() != 1 || shown.strides != Some(&[shown.dtype.itemsize() as i64]));
+    let strides = shown.strides.filter(|_| {
+        shown.shape.len() != 1 || shown.strides != Some(&[shown.dtype.itemsize() as i64])
+    });
     if strides.is_some() {
         return strided(memory, shown);
     }
-    let bytes = whole.get_item(pyo3::types::PySlice::new(py, start as isize, (start + len) as isize, 1))?;
+    let bytes = whole.get_item(pyo3::types::PySlice::new(
+        py,
+        start as isize,
+        (start + len) as isize,
+        1,
+    ))?;
     match framework(shown.kind) {
         "bytes" => py.get_type::<PyBytes>().call1((bytes,)),
         "bytearray" => py.get_type::<PyByteArray>().call1((bytes,)),
         "array" => {
-            let array = Std::get(py)?.array.bind(py).call1((logical(shown.kind).unwrap_or("B"),))?;
+            let array = Std::get(py)?
+                .array
+                .bind(py)
+                .call1((logical(shown.kind).unwrap_or("B"),))?;
             array.call_method1("frombytes", (bytes,))?;
             Ok(array)
         }
@@ -146,7 +185,10 @@ pub(super) fn make<'py>(memory: &Bound<'py, Memory>, shown: &Shown<'_>) -> PyRes
 
 /// A view with gaps, of memory that others share: as an array of NumPy, which can show it.
 fn strided<'py>(memory: &Bound<'py, Memory>, shown: &Shown<'_>) -> PyResult<Bound<'py, PyAny>> {
-    let plain = Shown { kind: "numpy", ..*shown };
+    let plain = Shown {
+        kind: "numpy",
+        ..*shown
+    };
     let array = super::numpy::Numpy::import(memory.py())?.make(memory, &plain)?;
     match framework(shown.kind) {
         "memoryview" => Ok(PyMemoryView::from(&array)?.into_any()),
@@ -161,6 +203,8 @@ fn strided<'py>(memory: &Bound<'py, Memory>, shown: &Shown<'_>) -> PyResult<Boun
                 }
             }
         }
-        other => Err(PyValueError::new_err(format!("unknown kind of array {other:?}"))),
+        other => Err(PyValueError::new_err(format!(
+            "unknown kind of array {other:?}"
+        ))),
     }
 }

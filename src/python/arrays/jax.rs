@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 use super::numpy::Numpy;
 use super::{Array, Shown, unsupported};
 use crate::python::errors::Refusal;
-use crate::python::known::imported;
+use crate::python::known::{imported, text};
 use crate::python::tensor::Memory;
 
 pub(in crate::python) struct Jax {
@@ -26,7 +26,9 @@ impl Jax {
         }
         // While JAX itself is being imported, its module is there but not complete.
         let complete = |module: &Bound<'_, PyAny>| module.hasattr("random").unwrap_or(false);
-        let Some(module) = imported(py, "jax")?.filter(complete) else { return Ok(None) };
+        let Some(module) = imported(py, "jax")?.filter(complete) else {
+            return Ok(None);
+        };
         JAX.get_or_try_init(py, || {
             Ok(Jax {
                 array: module.getattr("Array")?.unbind(),
@@ -40,7 +42,8 @@ impl Jax {
     /// JAX, imported because an array is wanted.
     pub(in crate::python) fn import(py: Python<'_>) -> PyResult<&'static Jax> {
         py.import("jax")?;
-        Jax::get(py)?.ok_or_else(|| PyValueError::new_err("JAX cannot be used while it is being imported"))
+        Jax::get(py)?
+            .ok_or_else(|| PyValueError::new_err("JAX cannot be used while it is being imported"))
     }
 
     pub(in crate::python) fn is_array(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -51,36 +54,59 @@ impl Jax {
     pub(in crate::python) fn is_key(&self, array: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = array.py();
         let is_sub = py.import("jax")?.getattr("dtypes")?.getattr("issubdtype")?;
-        is_sub.call1((array.getattr("dtype")?, self.prng_key.bind(py)))?.extract()
+        is_sub
+            .call1((array.getattr("dtype")?, self.prng_key.bind(py)))?
+            .extract()
     }
 
     pub(super) fn describe<'py>(&self, array: &Bound<'py, PyAny>) -> Result<Array<'py>, Refusal> {
         let py = array.py();
         if array.is_instance(self.tracer.bind(py))? {
-            return Err(unsupported("a traced value has no contents; save outside jax.jit"));
+            return Err(unsupported(
+                "a traced value has no contents; save outside jax.jit",
+            ));
         }
         let sharding = array.getattr("sharding")?;
         let devices = sharding.getattr("device_set")?.len()?;
         if devices > 1 && !sharding.getattr("is_fully_replicated")?.extract::<bool>()? {
-            return Err(unsupported("an array sharded over several devices; gather it first with jax.device_get"));
+            return Err(unsupported(
+                "an array sharded over several devices; gather it first with jax.device_get",
+            ));
         }
         let view = py.import("numpy")?.call_method1("asarray", (array,))?;
         let numpy = Numpy::import(py)?;
         let described = numpy.describe(&view)?;
-        let kind = format!("jax{}", described.kind.strip_prefix("numpy").unwrap_or_default()).into();
-        Ok(Array { kind, immutable: true, writable: false, ..described })
+        let kind = format!(
+            "jax{}",
+            described.kind.strip_prefix("numpy").unwrap_or_default()
+        )
+        .into();
+        Ok(Array {
+            kind,
+            immutable: true,
+            writable: false,
+            ..described
+        })
     }
 
-    pub(super) fn make<'py>(&self, memory: &Bound<'py, Memory>, shown: &Shown<'_>) -> PyResult<Bound<'py, PyAny>> {
+    pub(super) fn make<'py>(
+        &self,
+        memory: &Bound<'py, Memory>,
+        shown: &Shown<'_>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let py = memory.py();
         let host = Numpy::import(py)?.make(memory, shown)?;
         let keywords = PyDict::new(py);
         keywords.set_item("copy", true)?;
-        let array = py.import("jax.numpy")?.call_method("array", (&host,), Some(&keywords))?;
+        let array = py
+            .import("jax.numpy")?
+            .call_method("array", (&host,), Some(&keywords))?;
         let (want, got) = (host.getattr("dtype")?, array.getattr("dtype")?);
         if !want.eq(&got)? {
             return Err(PyValueError::new_err(format!(
-                "JAX would turn {want} into {got}: set jax_enable_x64, or pass framework=\"numpy\""
+                "JAX would turn {} into {}: set jax_enable_x64, or pass framework=\"numpy\"",
+                text(&want)?,
+                text(&got)?
             )));
         }
         Ok(array)

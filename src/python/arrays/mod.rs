@@ -68,7 +68,8 @@ impl Array<'_> {
             big_endian: self.big_endian,
             immutable: self.immutable,
         };
-        Tensor::new(self.dtype, &self.shape, Data::Memory(memory)).map_err(|e| PyValueError::new_err(e.to_string()))
+        Tensor::new(self.dtype, &self.shape, Data::Memory(memory))
+            .map_err(|e| PyValueError::new_err(e.to_string()))
     }
 
     /// Type and shape in words, to compare in a mismatch.
@@ -94,7 +95,8 @@ fn is_plain(logical: &str) -> bool {
 
 /// The framework of a kind.
 pub(super) fn framework(kind: &str) -> &str {
-    kind.split_once(':').map_or(kind, |(framework, _)| framework)
+    kind.split_once(':')
+        .map_or(kind, |(framework, _)| framework)
 }
 
 /// The element type in its framework, where the checkpoint's does not say it.
@@ -117,14 +119,25 @@ impl<'a> Shown<'a> {
     /// What a leaf shows of a tensor that starts `start` bytes into its memory.
     pub(super) fn of(leaf: &'a TensorRef, tensor: &'a Tensor, start: u64) -> Shown<'a> {
         match &leaf.view {
-            Some(View { dtype, shape, strides, offset }) => Shown {
+            Some(View {
+                dtype,
+                shape,
+                strides,
+                offset,
+            }) => Shown {
                 kind: &leaf.kind,
                 dtype: *dtype,
                 shape,
                 strides: Some(strides),
                 offset: start + offset,
             },
-            None => Shown { kind: &leaf.kind, dtype: tensor.dtype, shape: &tensor.shape, strides: None, offset: start },
+            None => Shown {
+                kind: &leaf.kind,
+                dtype: tensor.dtype,
+                shape: &tensor.shape,
+                strides: None,
+                offset: start,
+            },
         }
     }
 }
@@ -154,7 +167,11 @@ pub(super) fn make<'py>(
 
 /// A leaf for a tensor about to be pushed.
 pub(super) fn leaf(index: usize, kind: Cow<'static, str>) -> Node {
-    Node::Tensor(TensorRef { index, kind, view: None })
+    Node::Tensor(TensorRef {
+        index,
+        kind,
+        view: None,
+    })
 }
 
 fn unsupported(why: impl Into<String>) -> Refusal {

@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::{Array, Shown, logical, unsupported};
 use crate::python::errors::Refusal;
-use crate::python::known::imported;
+use crate::python::known::{imported, text};
 use crate::python::tensor::{Extent, Memory, array_struct};
 use crate::state::DType;
 
@@ -37,10 +37,14 @@ impl Numpy {
             return Ok(Some(numpy));
         }
         // While NumPy itself is being imported, its module is there but not complete.
-        let Some(module) = imported(py, "numpy")?.filter(|module| module.hasattr("memmap").unwrap_or(false)) else {
+        let Some(module) =
+            imported(py, "numpy")?.filter(|module| module.hasattr("memmap").unwrap_or(false))
+        else {
             return Ok(None);
         };
-        let class = |name: &str| -> PyResult<Py<PyType>> { Ok(module.getattr(name)?.cast_into::<PyType>()?.unbind()) };
+        let class = |name: &str| -> PyResult<Py<PyType>> {
+            Ok(module.getattr(name)?.cast_into::<PyType>()?.unbind())
+        };
         NUMPY
             .get_or_try_init(py, || {
                 Ok(Numpy {
@@ -56,7 +60,8 @@ impl Numpy {
     /// NumPy, imported because an array is wanted.
     pub(in crate::python) fn import(py: Python<'_>) -> PyResult<&'static Numpy> {
         py.import("numpy")?;
-        Numpy::get(py)?.ok_or_else(|| PyValueError::new_err("NumPy cannot be used while it is being imported"))
+        Numpy::get(py)?
+            .ok_or_else(|| PyValueError::new_err("NumPy cannot be used while it is being imported"))
     }
 
     pub(in crate::python) fn is_array(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -75,10 +80,16 @@ impl Numpy {
         let py = array.py();
         let class = array.get_type();
         if !class.is(self.array.bind(py)) && !class.is(self.memmap.bind(py)) {
-            return Err(unsupported("a subclass of ndarray would lose what it adds; pass numpy.asarray(…) of it"));
+            return Err(unsupported(
+                "a subclass of ndarray would lose what it adds; pass numpy.asarray(…) of it",
+            ));
         }
         let dtype = array.getattr(pyo3::intern!(py, "dtype"))?;
-        let Storage { dtype: stored, inner, logical } = storage(&dtype)?;
+        let Storage {
+            dtype: stored,
+            inner,
+            logical,
+        } = storage(&dtype)?;
         let raw = array_struct(array)?;
         let order: String = dtype.getattr(pyo3::intern!(py, "byteorder"))?.extract()?;
         // Only for types that are stored as numbers; the others are kept byte by byte, in their own order.
@@ -88,7 +99,11 @@ impl Numpy {
         let (shape, strides) = with_inner(raw.shape, strides, inner, stored.itemsize());
         Ok(Array {
             dtype: stored,
-            extent: if shape.contains(&0) { Extent::new(0, 1, &[0], None) } else { extent },
+            extent: if shape.contains(&0) {
+                Extent::new(0, 1, &[0], None)
+            } else {
+                extent
+            },
             shape,
             strides,
             big_endian,
@@ -100,11 +115,17 @@ impl Numpy {
         })
     }
 
-    pub(super) fn make<'py>(&self, memory: &Bound<'py, Memory>, shown: &Shown<'_>) -> PyResult<Bound<'py, PyAny>> {
+    pub(super) fn make<'py>(
+        &self,
+        memory: &Bound<'py, Memory>,
+        shown: &Shown<'_>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let py = memory.py();
         let dtype = self.dtype_of(py, shown)?;
         if dtype.getattr("hasobject")?.is_truthy()? {
-            return Err(PyValueError::new_err("the checkpoint asks for an array of Python objects; refused"));
+            return Err(PyValueError::new_err(
+                "the checkpoint asks for an array of Python objects; refused",
+            ));
         }
         let inner = usize::from(has_inner(shown, &dtype)?);
         let outer = shown.shape.len().saturating_sub(inner);
@@ -131,14 +152,21 @@ impl Numpy {
     }
 
     /// The NumPy type that [`write_dtype`] wrote down.
-    pub(in crate::python) fn read_dtype<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
+    pub(in crate::python) fn read_dtype<'py>(
+        &self,
+        py: Python<'py>,
+        text: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let class = self.dtype.bind(py);
         if let Some(name) = text.strip_prefix("ml_dtypes.") {
             return class.call1((py.import("ml_dtypes")?.getattr(name)?,));
         }
         if text.starts_with(['[', '{', '(']) {
             let literal = py.import("ast")?.getattr("literal_eval")?.call1((text,))?;
-            return py.import("numpy.lib.format")?.getattr("descr_to_dtype")?.call1((literal,));
+            return py
+                .import("numpy.lib.format")?
+                .getattr("descr_to_dtype")?
+                .call1((literal,));
         }
         class.call1((text,))
     }
@@ -148,15 +176,20 @@ impl Numpy {
 pub(in crate::python) fn write_dtype(dtype: &Bound<'_, PyAny>) -> Result<String, Refusal> {
     let py = dtype.py();
     if dtype.getattr("hasobject")?.is_truthy()? {
-        return Err(unsupported("an array of Python objects; only arrays of numbers, text and bytes can be saved"));
+        return Err(unsupported(
+            "an array of Python objects; only arrays of numbers, text and bytes can be saved",
+        ));
     }
     if !dtype.getattr("names")?.is_none() || !dtype.getattr("subdtype")?.is_none() {
-        let descr = py.import("numpy.lib.format")?.getattr("dtype_to_descr")?.call1((dtype,))?;
-        return Ok(descr.repr()?.to_string());
+        let descr = py
+            .import("numpy.lib.format")?
+            .getattr("dtype_to_descr")?
+            .call1((dtype,))?;
+        return Ok(descr.repr()?.to_string_lossy().into_owned());
     }
     let scalar = dtype.getattr("type")?;
-    if scalar.getattr("__module__")?.to_string() == "ml_dtypes" {
-        return Ok(format!("ml_dtypes.{}", dtype.getattr("name")?));
+    if text(&scalar.getattr("__module__")?)? == "ml_dtypes" {
+        return Ok(format!("ml_dtypes.{}", text(&dtype.getattr("name")?)?));
     }
     Ok(dtype.getattr("str")?.extract()?)
 }
@@ -165,7 +198,13 @@ fn storage(dtype: &Bound<'_, PyAny>) -> Result<Storage, Refusal> {
     let py = dtype.py();
     let kind: char = dtype.getattr(pyo3::intern!(py, "kind"))?.extract()?;
     let itemsize: u64 = dtype.getattr(pyo3::intern!(py, "itemsize"))?.extract()?;
-    let plain = |dtype| Ok(Storage { dtype, inner: None, logical: None });
+    let plain = |dtype| {
+        Ok(Storage {
+            dtype,
+            inner: None,
+            logical: None,
+        })
+    };
     let numbers = match (kind, itemsize) {
         ('b', 1) => Some(DType::Bool),
         ('i', 1) => Some(DType::I8),
@@ -183,19 +222,45 @@ fn storage(dtype: &Bound<'_, PyAny>) -> Result<Storage, Refusal> {
         _ => None,
     };
     let scalar = dtype.getattr(pyo3::intern!(py, "type"))?;
-    let builtin = scalar.getattr(pyo3::intern!(py, "__module__"))?.to_string() == "numpy";
+    let builtin = scalar
+        .getattr(pyo3::intern!(py, "__module__"))?
+        .extract::<String>()?
+        == "numpy";
     if let Some(number) = numbers.filter(|_| builtin) {
-        let swapped = dtype.getattr(pyo3::intern!(py, "byteorder"))?.extract::<char>()? == '>';
-        let logical = if swapped { Some(write_dtype(dtype)?) } else { None };
-        return Ok(Storage { dtype: number, inner: None, logical });
+        let swapped = dtype
+            .getattr(pyo3::intern!(py, "byteorder"))?
+            .extract::<char>()?
+            == '>';
+        let logical = if swapped {
+            Some(write_dtype(dtype)?)
+        } else {
+            None
+        };
+        return Ok(Storage {
+            dtype: number,
+            inner: None,
+            logical,
+        });
     }
     let text = write_dtype(dtype)?;
     match (kind, itemsize) {
-        ('c', 16) => Ok(Storage { dtype: DType::F64, inner: Some(2), logical: Some(text) }),
-        ('M' | 'm', 8) => Ok(Storage { dtype: DType::I64, inner: None, logical: Some(text) }),
+        ('c', 16) => Ok(Storage {
+            dtype: DType::F64,
+            inner: Some(2),
+            logical: Some(text),
+        }),
+        ('M' | 'm', 8) => Ok(Storage {
+            dtype: DType::I64,
+            inner: None,
+            logical: Some(text),
+        }),
         _ => match text.strip_prefix("ml_dtypes.").and_then(from_ml_name) {
             Some(known) => plain(known),
-            None => Ok(Storage { dtype: DType::U8, inner: Some(itemsize), logical: Some(text) }),
+            None => Ok(Storage {
+                dtype: DType::U8,
+                inner: Some(itemsize),
+                logical: Some(text),
+            }),
         },
     }
 }
@@ -230,19 +295,26 @@ const ML_NAMES: [(DType, &str); 6] = [
 ];
 
 fn from_ml_name(name: &str) -> Option<DType> {
-    ML_NAMES.iter().find(|(_, known)| *known == name).map(|(dtype, _)| *dtype)
+    ML_NAMES
+        .iter()
+        .find(|(_, known)| *known == name)
+        .map(|(dtype, _)| *dtype)
 }
 
 fn ml_dtype(py: Python<'_>, dtype: DType) -> PyResult<Bound<'_, PyAny>> {
     let Some((_, name)) = ML_NAMES.iter().find(|(known, _)| *known == dtype) else {
-        return Err(PyValueError::new_err(format!("NumPy has no element type for {dtype}; pass framework=\"torch\"")));
+        return Err(PyValueError::new_err(format!(
+            "NumPy has no element type for {dtype}; pass framework=\"torch\""
+        )));
     };
     let module = py.import("ml_dtypes").map_err(|_| {
         PyValueError::new_err(format!(
             "NumPy has no element type {name} of its own: install ml_dtypes, or pass framework=\"torch\""
         ))
     })?;
-    py.import("numpy")?.getattr("dtype")?.call1((module.getattr(*name)?,))
+    py.import("numpy")?
+        .getattr("dtype")?
+        .call1((module.getattr(*name)?,))
 }
 
 /// Whether the last stored axis belongs to the element.

@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use super::numpy::{Numpy, kind, with_inner};
 use super::{Array, Shown, logical, unsupported};
 use crate::python::errors::Refusal;
-use crate::python::known::{imported, type_name};
+use crate::python::known::{imported, text, type_name};
 use crate::python::tensor::{Extent, Memory};
 use crate::state::{DType, count};
 
@@ -35,7 +35,12 @@ struct Element {
 }
 
 const fn element(name: &'static str, stored: DType) -> Element {
-    Element { name, stored, inner: None, packed: 1 }
+    Element {
+        name,
+        stored,
+        inner: None,
+        packed: 1,
+    }
 }
 
 const ELEMENTS: [Element; 22] = [
@@ -58,9 +63,24 @@ const ELEMENTS: [Element; 22] = [
     element("float8_e4m3fnuz", DType::F8E4M3Fnuz),
     element("float8_e5m2fnuz", DType::F8E5M2Fnuz),
     element("float8_e8m0fnu", DType::F8E8M0),
-    Element { name: "complex128", stored: DType::F64, inner: Some(2), packed: 1 },
-    Element { name: "complex32", stored: DType::F16, inner: Some(2), packed: 1 },
-    Element { name: "float4_e2m1fn_x2", stored: DType::F4, inner: None, packed: 2 },
+    Element {
+        name: "complex128",
+        stored: DType::F64,
+        inner: Some(2),
+        packed: 1,
+    },
+    Element {
+        name: "complex32",
+        stored: DType::F16,
+        inner: Some(2),
+        packed: 1,
+    },
+    Element {
+        name: "float4_e2m1fn_x2",
+        stored: DType::F4,
+        inner: None,
+        packed: 2,
+    },
 ];
 
 impl Torch {
@@ -72,22 +92,31 @@ impl Torch {
         }
         // While torch itself is being imported, its module is there but not complete.
         let complete = |module: &Bound<'_, PyAny>| {
-            module.getattr("nn").is_ok_and(|nn| nn.hasattr("Parameter").unwrap_or(false))
+            module
+                .getattr("nn")
+                .is_ok_and(|nn| nn.hasattr("Parameter").unwrap_or(false))
                 && module.hasattr("frombuffer").unwrap_or(false)
         };
-        let Some(module) = imported(py, "torch")?.filter(complete) else { return Ok(None) };
+        let Some(module) = imported(py, "torch")?.filter(complete) else {
+            return Ok(None);
+        };
         TORCH.get_or_try_init(py, || Torch::new(&module)).map(Some)
     }
 
     /// torch, imported because a tensor is wanted.
     pub(in crate::python) fn import(py: Python<'_>) -> PyResult<&'static Torch> {
         py.import("torch")?;
-        Torch::get(py)?.ok_or_else(|| PyValueError::new_err("torch cannot be used while it is being imported"))
+        Torch::get(py)?
+            .ok_or_else(|| PyValueError::new_err("torch cannot be used while it is being imported"))
     }
 
     fn new(module: &Bound<'_, PyAny>) -> PyResult<Torch> {
-        let class = |name: &str| -> PyResult<Py<PyType>> { Ok(module.getattr(name)?.cast_into::<PyType>()?.unbind()) };
-        let known = ELEMENTS.iter().filter_map(|element| Some((module.getattr(element.name).ok()?.unbind(), *element)));
+        let class = |name: &str| -> PyResult<Py<PyType>> {
+            Ok(module.getattr(name)?.cast_into::<PyType>()?.unbind())
+        };
+        let known = ELEMENTS
+            .iter()
+            .filter_map(|element| Some((module.getattr(element.name).ok()?.unbind(), *element)));
         Ok(Torch {
             tensor: class("Tensor")?,
             parameter: module.getattr("nn")?.getattr("Parameter")?.unbind(),
@@ -102,7 +131,8 @@ impl Torch {
 
     pub(in crate::python) fn is_tensor(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
         let class = object.get_type();
-        let exact = class.is(self.tensor.bind(object.py())) || class.is(self.parameter.bind(object.py()));
+        let exact =
+            class.is(self.tensor.bind(object.py())) || class.is(self.parameter.bind(object.py()));
         // `isinstance` of a Parameter asks the class of the object, which plain objects may not survive.
         Ok(exact || class.is_subclass(self.tensor.bind(object.py()))?)
     }
@@ -121,23 +151,36 @@ impl Torch {
         self.refuse_special(tensor)?;
         let element = self.element(tensor)?;
         let (host, copied) = on_host(tensor)?;
-        let first: usize = host.call_method0(pyo3::intern!(py, "data_ptr"))?.extract()?;
+        let first: usize = host
+            .call_method0(pyo3::intern!(py, "data_ptr"))?
+            .extract()?;
         let shape: Vec<u64> = host.getattr(pyo3::intern!(py, "shape"))?.extract()?;
-        let contiguous: bool = host.call_method0(pyo3::intern!(py, "is_contiguous"))?.extract()?;
+        let contiguous: bool = host
+            .call_method0(pyo3::intern!(py, "is_contiguous"))?
+            .extract()?;
         let stored_size = element.stored.itemsize() as u64 * element.inner.unwrap_or(1);
         let itemsize = (stored_size as usize).max(1);
         let strides = match contiguous {
             true => None,
             false => {
-                let strides: Vec<i64> = host.call_method0(pyo3::intern!(py, "stride"))?.extract()?;
-                Some(strides.into_iter().map(|stride| stride * itemsize as i64).collect::<Vec<_>>())
+                let strides: Vec<i64> =
+                    host.call_method0(pyo3::intern!(py, "stride"))?.extract()?;
+                Some(
+                    strides
+                        .into_iter()
+                        .map(|stride| stride * itemsize as i64)
+                        .collect::<Vec<_>>(),
+                )
             }
         };
         if strides.is_some() && element.packed > 1 {
-            return Err(unsupported("a packed tensor that is not contiguous; pass .contiguous()"));
+            return Err(unsupported(
+                "a packed tensor that is not contiguous; pass .contiguous()",
+            ));
         }
         let extent = Extent::new(first, itemsize, &shape, strides.as_deref());
-        let (mut shape, strides) = with_inner(shape, strides, element.inner, element.stored.itemsize());
+        let (mut shape, strides) =
+            with_inner(shape, strides, element.inner, element.stored.itemsize());
         if element.packed > 1 {
             match shape.last_mut() {
                 Some(extent) => *extent *= element.packed,
@@ -167,20 +210,34 @@ impl Torch {
                 name if name.contains("DTensor") || name.contains("Sharded") => {
                     "a sharded tensor; gather it first, for DTensor with .full_tensor()"
                 }
-                name if name.contains("Uninitialized") => "a parameter without values yet; run a forward pass first",
-                name if name.contains("Fake") || name.contains("Functional") => "a tensor without values",
+                name if name.contains("Uninitialized") => {
+                    "a parameter without values yet; run a forward pass first"
+                }
+                name if name.contains("Fake") || name.contains("Functional") => {
+                    "a tensor without values"
+                }
                 _ => "a subclass of Tensor would lose what it adds; pass a plain tensor",
             };
             return Err(unsupported(why));
         }
-        if !tensor.getattr(pyo3::intern!(py, "layout"))?.is(self.strided.bind(py)) {
-            return Err(unsupported("a sparse tensor; save its indices and values, or .to_dense()"));
+        if !tensor
+            .getattr(pyo3::intern!(py, "layout"))?
+            .is(self.strided.bind(py))
+        {
+            return Err(unsupported(
+                "a sparse tensor; save its indices and values, or .to_dense()",
+            ));
         }
         if tensor.getattr(pyo3::intern!(py, "is_meta"))?.extract()? {
             return Err(unsupported("a tensor on the meta device has no values"));
         }
-        if tensor.getattr(pyo3::intern!(py, "is_quantized"))?.extract()? {
-            return Err(unsupported("a quantized tensor; save .int_repr() and its scale"));
+        if tensor
+            .getattr(pyo3::intern!(py, "is_quantized"))?
+            .extract()?
+        {
+            return Err(unsupported(
+                "a quantized tensor; save .int_repr() and its scale",
+            ));
         }
         Ok(())
     }
@@ -188,19 +245,35 @@ impl Torch {
     fn element(&self, tensor: &Bound<'_, PyAny>) -> Result<Element, Refusal> {
         let dtype = tensor.getattr(pyo3::intern!(tensor.py(), "dtype"))?;
         let known = self.dtypes.iter().find(|(known, _)| known.is(&dtype));
-        known.map(|(_, element)| *element).ok_or_else(|| unsupported(format!("a tensor of type {dtype}")))
+        match known {
+            Some((_, element)) => Ok(*element),
+            None => Err(unsupported(format!("a tensor of type {}", text(&dtype)?))),
+        }
     }
 
     /// The tensor's memory, to be filled in place by `copy_` if it is not on the host.
-    pub(in crate::python) fn detached<'py>(&self, tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    pub(in crate::python) fn detached<'py>(
+        &self,
+        tensor: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         tensor.call_method0(pyo3::intern!(tensor.py(), "detach"))
     }
 
-    pub(super) fn make<'py>(&self, memory: &Bound<'py, Memory>, shown: &Shown<'_>) -> PyResult<Bound<'py, PyAny>> {
+    pub(super) fn make<'py>(
+        &self,
+        memory: &Bound<'py, Memory>,
+        shown: &Shown<'_>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let py = memory.py();
         let dtype = self.dtype_for(py, shown)?;
-        let element = self.dtypes.iter().find(|(known, _)| known.is(&dtype)).map(|(_, element)| *element);
-        let element = element.ok_or_else(|| PyValueError::new_err(format!("torch has no element type for {}", shown.dtype)))?;
+        let element = self
+            .dtypes
+            .iter()
+            .find(|(known, _)| known.is(&dtype))
+            .map(|(_, element)| *element);
+        let element = element.ok_or_else(|| {
+            PyValueError::new_err(format!("torch has no element type for {}", shown.dtype))
+        })?;
         let mut shape = shown.shape.to_vec();
         let mut strides = shown.strides.map(<[i64]>::to_vec);
         if element.inner.is_some() {
@@ -221,7 +294,10 @@ impl Torch {
         let (low, reach) = match &strides {
             None => (shown.offset, count(&shape).unwrap_or(0)),
             Some(strides) => {
-                if strides.iter().any(|stride| *stride < 0 || stride % itemsize != 0) {
+                if strides
+                    .iter()
+                    .any(|stride| *stride < 0 || stride % itemsize != 0)
+                {
                     return self.copy_through_numpy(memory, shown);
                 }
                 let (_, high) = crate::state::reach(0, itemsize as usize, &shape, strides);
@@ -241,17 +317,27 @@ impl Torch {
     }
 
     /// torch has no arrays that run backwards: those become copies.
-    fn copy_through_numpy<'py>(&self, memory: &Bound<'py, Memory>, shown: &Shown<'_>) -> PyResult<Bound<'py, PyAny>> {
+    fn copy_through_numpy<'py>(
+        &self,
+        memory: &Bound<'py, Memory>,
+        shown: &Shown<'_>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let array = Numpy::import(memory.py())?.make(memory, shown)?;
-        memory.py().import("torch")?.call_method1("from_numpy", (array.call_method0("copy")?,))
+        memory
+            .py()
+            .import("torch")?
+            .call_method1("from_numpy", (array.call_method0("copy")?,))
     }
 
     fn dtype_for<'py>(&self, py: Python<'py>, shown: &Shown<'_>) -> PyResult<Bound<'py, PyAny>> {
-        let wanted = match logical(shown.kind).map(|name| name.trim_start_matches(['<', '>', '='])) {
+        let wanted = match logical(shown.kind).map(|name| name.trim_start_matches(['<', '>', '=']))
+        {
             Some("c16") => Some("complex128"),
             Some(name) if ELEMENTS.iter().any(|element| element.name == name) => Some(name),
             Some(name) if name.len() > 2 && !name.starts_with(['f', 'i', 'u', 'c']) => {
-                return Err(PyValueError::new_err(format!("torch has no element type for NumPy's {name}")));
+                return Err(PyValueError::new_err(format!(
+                    "torch has no element type for NumPy's {name}"
+                )));
             }
             _ => None,
         };
@@ -261,15 +347,26 @@ impl Torch {
         });
         found
             .map(|(dtype, _)| dtype.bind(py).clone())
-            .ok_or_else(|| PyValueError::new_err(format!("this torch has no element type for {}", shown.dtype)))
+            .ok_or_else(|| {
+                PyValueError::new_err(format!(
+                    "this torch has no element type for {}",
+                    shown.dtype
+                ))
+            })
     }
 
     /// The type of that name, such as `"float32"`.
-    pub(in crate::python) fn named_dtype<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    pub(in crate::python) fn named_dtype<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let dtype = py.import("torch")?.getattr(name)?;
         match dtype.is_instance(self.dtype.bind(py))? {
             true => Ok(dtype),
-            false => Err(PyValueError::new_err(format!("torch.{name} is no element type"))),
+            false => Err(PyValueError::new_err(format!(
+                "torch.{name} is no element type"
+            ))),
         }
     }
 
@@ -278,7 +375,9 @@ impl Torch {
         tensor: &Bound<'py, PyAny>,
         requires_grad: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.parameter.bind(tensor.py()).call1((tensor, requires_grad))
+        self.parameter
+            .bind(tensor.py())
+            .call1((tensor, requires_grad))
     }
 }
 
@@ -286,7 +385,10 @@ impl Torch {
 fn on_host<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, bool)> {
     let py = tensor.py();
     let mut host = tensor.clone();
-    if !host.getattr(pyo3::intern!(py, "is_cpu"))?.extract::<bool>()? {
+    if !host
+        .getattr(pyo3::intern!(py, "is_cpu"))?
+        .extract::<bool>()?
+    {
         host = host.call_method0("detach")?.call_method0("cpu")?;
     }
     if host.call_method0(pyo3::intern!(py, "is_conj"))?.extract()? {
