@@ -264,8 +264,8 @@ fn choose<'py>(
     if let Some(error) = raised {
         return Err(error);
     }
-    let (found, damaged) = found.map_err(|error| to_error(py, error))?;
     logging::drain(py)?;
+    let (found, damaged) = found.map_err(|error| to_error(py, error))?;
     for Damaged { step, error } in &damaged {
         errors::warn(
             py,
