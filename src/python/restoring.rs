@@ -196,13 +196,14 @@ pub(super) fn through_worker<'py>(
 ) -> PyResult<Option<(u64, Bound<'py, PyAny>)>> {
     let attempt = |step: u64| {
         let restored = ask_worker(py, core, step, request.apart.clone())?;
-        if matches!(&restored, Err(error) if error.is_damage()) {
-            core.note_damaged(step);
-        } else if request.apart.reads_everything()
-            && core.options.verify
-            && let Some(files) = core.files()
-        {
-            files.note_intact(step);
+        match &restored {
+            Err(error) if error.is_damage() => core.note_damaged(step),
+            Ok(_) if request.apart.reads_everything() && core.options.verify => {
+                if let Some(files) = core.files() {
+                    files.note_intact(step);
+                }
+            }
+            _ => {}
         }
         Ok(restored)
     };
