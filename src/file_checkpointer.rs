@@ -291,6 +291,7 @@ pub fn save_as(
         .ok_or_else(invalid)?;
     let parent = crate::storage::parent_of(path);
     storage.create_dir_all(parent)?;
+    commit::sweep_target(storage, parent, name)?;
     let site = writer::Site {
         storage,
         parent,
@@ -305,7 +306,7 @@ impl Checkpointer<State> for FileCheckpointer {
     fn save(&self, epoch: usize, record: State) -> Result<(), CheckpointerError> {
         self.write(
             epoch as u64,
-            record,
+            record.share_memory(),
             &SaveOptions::default(),
             &Ticket::default(),
         )

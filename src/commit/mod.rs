@@ -13,6 +13,6 @@ mod staging;
 mod recording;
 
 pub(crate) use publish::{Change, publish};
-pub(crate) use recover::{step_name, steps, sweep};
+pub(crate) use recover::{step_name, steps, sweep, sweep_target};
 pub use retention::{Decision, Keep, Mode, Retention, RetentionError};
 pub(crate) use staging::{Hidden, Purpose, remove_tree, stage};

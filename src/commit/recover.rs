@@ -43,7 +43,24 @@ pub(crate) fn sweep(storage: &dyn Storage, run_dir: &Path) -> io::Result<()> {
     // A writer killed between a rename and its sync leaves names that only memory knows. Nothing may be
     // removed on the strength of those.
     storage.sync_dir(run_dir)?;
-    for hidden in leftovers(storage, run_dir)? {
+    clear(storage, run_dir, |hidden| {
+        parse_step(&hidden.target).is_some()
+    })
+}
+
+/// As [`sweep`], for one checkpoint that lies by itself and has no lock: what processes left that are gone.
+pub(crate) fn sweep_target(storage: &dyn Storage, parent: &Path, target: &str) -> io::Result<()> {
+    clear(storage, parent, |hidden| {
+        hidden.target == target && !is_running(hidden.pid)
+    })
+}
+
+fn clear(
+    storage: &dyn Storage,
+    run_dir: &Path,
+    is_left: impl Fn(&Hidden) -> bool,
+) -> io::Result<()> {
+    for hidden in leftovers(storage, run_dir, is_left)? {
         if hidden.purpose == Purpose::Replaced && put_back(storage, run_dir, &hidden)? {
             continue;
         }
@@ -55,13 +72,34 @@ pub(crate) fn sweep(storage: &dyn Storage, run_dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Hidden directories of steps; among several replaced ones, the latest first.
-fn leftovers(storage: &dyn Storage, run_dir: &Path) -> io::Result<Vec<Hidden>> {
+/// Whether there is a process of that number, as far as can be told from here.
+fn is_running(pid: u32) -> bool {
+    #[cfg(unix)]
+    {
+        let pid = i32::try_from(pid)
+            .ok()
+            .and_then(rustix::process::Pid::from_raw);
+        // "Not permitted" is an answer of somebody who lives.
+        pid.is_some_and(|pid| {
+            rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
+        })
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = pid;
+        true
+    }
+}
+
+/// Hidden directories of writers that are gone; among several replaced ones, the latest first.
+fn leftovers(
+    storage: &dyn Storage,
+    run_dir: &Path,
+    is_left: impl Fn(&Hidden) -> bool,
+) -> io::Result<Vec<Hidden>> {
     let names = directories(storage, run_dir)?;
     let parsed = names.iter().filter_map(|name| Hidden::parse(name));
-    let mut ours: Vec<Hidden> = parsed
-        .filter(|hidden| parse_step(&hidden.target).is_some())
-        .collect();
+    let mut ours: Vec<Hidden> = parsed.filter(is_left).collect();
     // What is to be put back comes before anything is removed.
     ours.sort_by_key(|hidden| (hidden.purpose != Purpose::Replaced, u64::MAX - hidden.nonce));
     Ok(ours)

@@ -26,6 +26,22 @@ pub enum RestoreError {
         /// What is wrong with it.
         why: String,
     },
+    /// It is a checkpoint, but not of the step that its directory is named for.
+    #[error("{}: it holds step {found}; rename it to step-{found}, or move it away", path.display())]
+    Misplaced {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The step that it holds.
+        found: u64,
+    },
+    /// It was written by a newer pitstop, in a way that this one does not read. It is not damaged.
+    #[error("{}: format version {version} is newer than this pitstop reads; update pitstop", path.display())]
+    TooNew {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The version of its format.
+        version: u64,
+    },
     /// It cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -62,12 +78,10 @@ impl RestoreError {
         }
     }
 
-    /// Whether another checkpoint may do instead: this one is damaged, or gone.
+    /// Whether another checkpoint may do instead: this one is damaged, misplaced, or gone.
     pub fn is_damage(&self) -> bool {
-        matches!(
-            self,
-            RestoreError::Corrupt { .. } | RestoreError::NotFound { .. }
-        )
+        use RestoreError::{Corrupt, Misplaced, NotFound};
+        matches!(self, Corrupt { .. } | Misplaced { .. } | NotFound { .. })
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{CheckpointInfo, RestoreError};
-use crate::format::{FileEntry, MANIFEST, Manifest, Part, TensorEntry, checksum};
+use crate::format::{FileEntry, FormatError, MANIFEST, Manifest, Part, TensorEntry, checksum};
 use crate::snapshot::{self, ReadError};
 use crate::state::{Data, Piece, ReadAt, State, Stored, Tensor};
 use crate::storage::{Storage, StoredFile};
@@ -142,9 +142,15 @@ fn unreadable(path: &Path, error: io::Error) -> RestoreError {
 fn parse(
     path: &Path,
     bytes: &[u8],
-    parse: impl Fn(&[u8]) -> Result<Manifest, crate::format::FormatError>,
+    parse: impl Fn(&[u8]) -> Result<Manifest, FormatError>,
 ) -> Result<Manifest, RestoreError> {
-    parse(bytes).map_err(|error| RestoreError::corrupt(path.join(MANIFEST), error.to_string()))
+    parse(bytes).map_err(|error| match error {
+        FormatError::Version(version) => RestoreError::TooNew {
+            path: path.to_owned(),
+            version,
+        },
+        other => RestoreError::corrupt(path.join(MANIFEST), other.to_string()),
+    })
 }
 
 fn open_file(

@@ -197,7 +197,7 @@ impl Run {
         }
         match damaged
             .iter()
-            .position(|it: &Damaged| matches!(it.error, RestoreError::Corrupt { .. }))
+            .position(|it: &Damaged| !matches!(it.error, RestoreError::NotFound { .. }))
         {
             Some(newest) => Err(damaged.swap_remove(newest).error),
             None => Ok((None, damaged)),
@@ -210,11 +210,8 @@ fn check_step(path: &Path, expected: u64, found: u64) -> Result<(), RestoreError
     if expected == found {
         return Ok(());
     }
-    Err(RestoreError::corrupt(
-        path,
-        format!(
-            "it holds step {found}; rename it to {}",
-            commit::step_name(found)
-        ),
-    ))
+    Err(RestoreError::Misplaced {
+        path: path.to_owned(),
+        found,
+    })
 }

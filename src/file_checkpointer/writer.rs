@@ -120,8 +120,10 @@ fn prepare(
         &[&bytes],
         &|_| (),
     )?;
-    let occupied = site.storage.kind(&site.parent.join(site.name))?.is_some();
-    Ok((manifest, options.overwrite && occupied))
+    // Only a checkpoint is replaced. Whatever else has its name belongs to somebody else.
+    let there = site.parent.join(site.name).join(MANIFEST);
+    let replaces = options.overwrite && site.storage.kind(&there).is_ok_and(|kind| kind.is_some());
+    Ok((manifest, replaces))
 }
 
 fn invalid(error: FormatError) -> io::Error {

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::tree::{self, Tree};
 use super::{MAX_DEPTH, Summary, checksum};
-use crate::state::{Checksum, DType, Node, View, count, reach, size_of};
+use crate::state::{Checksum, DType, Node, TensorRef, View, count, reach, size_of};
 
 /// Name of the manifest within a checkpoint.
 pub const MANIFEST: &str = "manifest.json";
@@ -179,11 +179,19 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// [`FormatError::TooDeep`] if the tree nests deeper than [`MAX_DEPTH`].
+    /// [`FormatError::TooDeep`] if the tree nests deeper than [`MAX_DEPTH`]; [`FormatError::Malformed`] if it
+    /// holds what could not be read back, such as a key given twice.
     pub fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
         if tree::depth(&self.root).max(tree::depth(&self.metadata)) > MAX_DEPTH {
             return Err(FormatError::TooDeep);
         }
+        let fits = |leaf: &TensorRef| match (self.tensors.get(leaf.index), &leaf.view) {
+            (Some(tensor), Some(view)) => view_fits(view, tensor),
+            (tensor, None) => tensor.is_some(),
+            (None, Some(_)) => false,
+        };
+        tree::check(&self.root, &fits).map_err(FormatError::Malformed)?;
+        tree::check(&self.metadata, &|_| false).map_err(FormatError::Malformed)?;
         let keys: Vec<&str> = self.tensors.iter().map(|t| t.key.as_str()).collect();
         let written = Written {
             format: "pitstop",

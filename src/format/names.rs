@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::checksum;
-use crate::state::{Node, State};
+use crate::state::{Data, Node, State, Tensor};
 
 /// Longest tensor name kept as it is, in bytes.
 const LONGEST_NAME: usize = 512;
@@ -21,50 +21,44 @@ pub(super) struct TensorName {
     pub(super) local: String,
     /// Name within the checkpoint.
     pub(super) key: String,
+    /// Names of its pieces within that file, if it is stored in pieces.
+    pub(super) pieces: Vec<String>,
 }
 
 /// Names every tensor of the state, by the first leaf that refers to it.
 pub(super) fn name_tensors(state: &State) -> Vec<TensorName> {
+    let pieces = |tensor: &Tensor| match &tensor.data {
+        Data::Pieces(pieces) => pieces.len(),
+        _ => 0,
+    };
     let mut namer = Namer {
         names: vec![None; state.tensors.len()],
+        pieces: state.tensors.iter().map(pieces).collect(),
         ..Namer::default()
     };
     match &state.root {
         Node::Dict(entries) => {
-            // Loose arrays go first, so that the file `state` is theirs whatever the keys are called.
             let (loose, containers): (Vec<_>, Vec<_>) =
                 entries.iter().partition(|(_, v)| is_leaf(v));
-            for (key, value) in loose {
-                namer.visit(
-                    value,
-                    &Path {
-                        entry: None,
-                        local: key.name(),
-                    },
-                );
+            // The file `state` belongs to the loose arrays, whatever the keys are called; but an array that
+            // is in a container too is looked for there.
+            if !loose.is_empty() {
+                namer.stem(None);
             }
             for (key, value) in containers {
-                namer.visit(
-                    value,
-                    &Path {
-                        entry: Some(key.name()),
-                        local: String::new(),
-                    },
-                );
+                namer.visit(value, &Path::entry(key.name()));
+            }
+            for (key, value) in loose {
+                namer.visit(value, &Path::loose(key.name()));
             }
         }
-        root => namer.visit(
-            root,
-            &Path {
-                entry: None,
-                local: String::new(),
-            },
-        ),
+        root => namer.visit(root, &Path::loose(String::new())),
     }
     let unused = || TensorName {
         stem: LOOSE.into(),
         local: "_".into(),
         key: "_".into(),
+        pieces: Vec::new(),
     };
     namer
         .names
@@ -87,6 +81,17 @@ struct Path {
 }
 
 impl Path {
+    fn entry(entry: String) -> Path {
+        Path {
+            entry: Some(entry),
+            local: String::new(),
+        }
+    }
+
+    fn loose(local: String) -> Path {
+        Path { entry: None, local }
+    }
+
     fn join(&self, name: &str) -> Path {
         let local = match self.local.as_str() {
             "" => name.to_owned(),
@@ -102,6 +107,8 @@ impl Path {
 #[derive(Default)]
 struct Namer {
     names: Vec<Option<TensorName>>,
+    /// Number of pieces of each tensor, 0 if it is whole.
+    pieces: Vec<usize>,
     stems: HashMap<Option<String>, String>,
     taken_stems: HashSet<String>,
     taken_locals: HashSet<(String, String)>,
@@ -113,7 +120,7 @@ impl Namer {
         match node {
             Node::Tensor(leaf) => {
                 if self.names.get(leaf.index).is_some_and(Option::is_none) {
-                    self.names[leaf.index] = Some(self.name(path));
+                    self.names[leaf.index] = Some(self.name(path, self.pieces[leaf.index]));
                 }
             }
             Node::List(items) | Node::Tuple(items) | Node::Set(items) => {
@@ -131,18 +138,26 @@ impl Namer {
         }
     }
 
-    fn name(&mut self, path: &Path) -> TensorName {
+    fn name(&mut self, path: &Path, pieces: usize) -> TensorName {
         let stem = self.stem(path.entry.as_ref());
         let taken = &mut self.taken_locals;
         let local = unique(&safe_name(&path.local), |name| {
             taken.insert((stem.clone(), name.into()))
         });
+        let mut claim = |name: &str| taken.insert((stem.clone(), name.to_owned()));
+        let piece = |i| unique(&format!("{local}.piece{i}"), &mut claim);
+        let pieces = (0..pieces).map(piece).collect();
         let key = match &path.entry {
             Some(entry) => format!("{entry}.{local}"),
             None => local.clone(),
         };
         let key = unique(&safe_name(&key), |name| self.taken_keys.insert(name.into()));
-        TensorName { stem, local, key }
+        TensorName {
+            stem,
+            local,
+            key,
+            pieces,
+        }
     }
 
     fn stem(&mut self, entry: Option<&String>) -> String {
@@ -229,7 +244,7 @@ fn unique(wanted: &str, mut claim: impl FnMut(&str) -> bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::Tensor;
+    use crate::state::{DType, Piece};
 
     fn names(
         build: impl FnOnce(&mut dyn FnMut() -> Node) -> Node,
@@ -270,6 +285,34 @@ mod tests {
                 triple("state", "w", "w"),
             ]
         );
+    }
+
+    #[test]
+    fn an_array_that_is_in_a_container_too_is_named_there() {
+        let got = names(|leaf| {
+            let shared = leaf();
+            Node::dict([
+                ("alias", shared.clone()),
+                ("model", Node::dict([("w", shared)])),
+            ])
+        });
+        assert_eq!(got, [triple("model", "w", "model.w")]);
+    }
+
+    #[test]
+    fn names_of_pieces_collide_with_none() {
+        let piece = |at: u64| Piece {
+            offset: vec![at],
+            tensor: Tensor::from_vec(vec![0u8], &[1]).unwrap(),
+        };
+        let whole = Data::Pieces(vec![piece(0), piece(1)]);
+        let mut state = State::default();
+        let pieces = state.push(Tensor::new(DType::U8, &[2], whole).unwrap());
+        let other = state.push(Tensor::from_vec(vec![0u8], &[1]).unwrap());
+        state.root = Node::dict([("m", Node::dict([("w.piece1", other), ("w", pieces)]))]);
+        let names = name_tensors(&state);
+        assert_eq!(names[1].local, "w.piece1");
+        assert_eq!(names[0].pieces, ["w.piece0", "w.piece1~2"]);
     }
 
     #[test]

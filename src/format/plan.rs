@@ -183,7 +183,7 @@ fn push_items<'a>(
         Data::Pieces(pieces) => items.extend(pieces.iter().enumerate().map(|(i, piece)| {
             item(
                 Some(i),
-                format!("{}.piece{i}", name.local),
+                name.pieces[i].clone(),
                 piece.offset.clone(),
                 &piece.tensor,
             )

@@ -44,10 +44,17 @@ fn tree() -> impl Strategy<Value = Node> {
             items().prop_map(Node::Tuple),
             items().prop_map(Node::Set),
             prop::collection::btree_map(any::<String>(), inner.clone(), 0..6).prop_map(Node::dict),
-            prop::collection::vec((inner.clone(), inner.clone()), 0..6).prop_map(Node::Dict),
+            prop::collection::vec((inner.clone(), inner.clone()), 0..6).prop_map(without_twins),
             (any::<String>(), inner.clone()).prop_map(|(tag, value)| Node::tagged(tag, value)),
         ]
     })
+}
+
+/// A dictionary whose text keys differ.
+fn without_twins(mut entries: Vec<(Node, Node)>) -> Node {
+    let mut seen = std::collections::HashSet::new();
+    entries.retain(|(key, _)| key.as_str().is_none_or(|key| seen.insert(key.to_owned())));
+    Node::Dict(entries)
 }
 
 /// Bit by bit, so that NaN equals itself and `-0.0` differs from `0.0`.
@@ -216,6 +223,36 @@ fn forged_numbers_and_names_are_refused() {
     ] {
         let result = forged(|text| text.replace("model.safetensors", name));
         assert!(result.is_err(), "{name}");
+    }
+}
+
+#[test]
+fn what_could_not_be_read_back_is_not_written() {
+    let leaf = |index, view| {
+        Node::Tensor(TensorRef {
+            index,
+            kind: "".into(),
+            view,
+        })
+    };
+    let large = View {
+        dtype: DType::F32,
+        shape: vec![3],
+        strides: vec![4],
+        offset: 0,
+    };
+    for root in [
+        Node::BigInt("123".into()),
+        Node::List(vec![Node::BigInt("0x".into())]),
+        Node::dict([("a", Node::None), ("a", Node::None)]),
+        leaf(2, None),
+        leaf(0, Some(large)),
+    ] {
+        let written = manifest(root.clone(), BTreeMap::new()).to_bytes();
+        assert!(
+            matches!(written, Err(FormatError::Malformed(_))),
+            "{root:?}"
+        );
     }
 }
 

@@ -1,5 +1,7 @@
 //! The state tree as JSON: plain where JSON says the same, an object with one telling key where it does not.
 
+use std::collections::HashSet;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
@@ -27,6 +29,44 @@ pub(super) fn depth(node: &Node) -> usize {
         Node::Tagged { value, .. } => 1 + depth(value),
         _ => 0,
     }
+}
+
+/// Checks that a tree can be read back; `fits` says whether a leaf refers to a tensor that is there.
+pub(super) fn check(node: &Node, fits: &impl Fn(&TensorRef) -> bool) -> Result<(), String> {
+    let all = |items: &[Node]| items.iter().try_for_each(|item| check(item, fits));
+    match node {
+        Node::BigInt(digits) if !is_hexadecimal(digits) => Err(format!(
+            "the integer {digits:?} is not hexadecimal with a 0x in front"
+        )),
+        Node::Tensor(leaf) if !fits(leaf) => Err(format!(
+            "a leaf refers to tensor {}, which is not there or not as large",
+            leaf.index
+        )),
+        Node::List(items) | Node::Tuple(items) | Node::Set(items) => all(items),
+        Node::Dict(entries) => {
+            let mut seen = HashSet::new();
+            let twice = entries
+                .iter()
+                .filter_map(|(key, _)| key.as_str())
+                .find(|key| !seen.insert(*key));
+            if let Some(key) = twice {
+                return Err(format!("a dictionary holds the key {key:?} twice"));
+            }
+            entries
+                .iter()
+                .try_for_each(|(key, value)| check(key, fits).and_then(|()| check(value, fits)))
+        }
+        Node::Tagged { value, .. } => check(value, fits),
+        _ => Ok(()),
+    }
+}
+
+fn is_hexadecimal(digits: &str) -> bool {
+    let hex = digits
+        .strip_prefix('-')
+        .unwrap_or(digits)
+        .strip_prefix("0x");
+    hex.is_some_and(|hex| !hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
 /// A node with the names of the tensors that it refers to by index.
@@ -242,12 +282,7 @@ fn read_pairs(
 fn read_plain(key: &str, value: &Value) -> Option<Node> {
     match (key, value) {
         ("int", Value::String(digits)) => {
-            let hex = digits
-                .strip_prefix('-')
-                .unwrap_or(digits)
-                .strip_prefix("0x")?;
-            let valid = !hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit());
-            valid.then(|| Node::BigInt(digits.clone()))
+            is_hexadecimal(digits).then(|| Node::BigInt(digits.clone()))
         }
         ("float", Value::String(_)) => read_number(value).map(Node::Float),
         ("complex", Value::Array(parts)) => match parts.as_slice() {

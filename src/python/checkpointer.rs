@@ -395,15 +395,11 @@ impl AsyncCheckpointer {
             core.raise_earlier_failure(py)?;
             core.wait_idle(py)?;
             core.raise_earlier_failure(py)?;
-            match look(py, || {
-                core.run.info(step).map(drop).or_else(|error| match error {
-                    RestoreError::Corrupt { .. } => Ok(()),
-                    other => Err(other),
-                })
-            }) {
-                Ok(()) => {}
-                Err(error) => return Err(error),
-            }
+            // A damaged one may be deleted; one that is not there, or is another step, may not.
+            look(py, || match core.run.info(step) {
+                Err(RestoreError::Corrupt { .. } | RestoreError::TooNew { .. }) => Ok(()),
+                other => other.map(drop),
+            })?;
             let worker = core.worker();
             let handed = until(py, || match worker.try_delete(step as usize) {
                 Ok(_) => Some(Ok(())),
@@ -683,9 +679,11 @@ fn may_replace(py: Python<'_>, core: &Core, step: u64, overwrite: bool) -> PyRes
     let path = core.run.path(step);
     let damaged = match py.detach(|| core.run.info(step)) {
         Ok(_) => core.is_known_damaged(step),
-        // What is no checkpoint of ours, or none that can be looked at, is not ours to replace.
+        Err(RestoreError::Corrupt { .. }) => true,
+        // What is no checkpoint, or cannot be looked at, shows when the save is published.
         Err(RestoreError::NotFound { .. } | RestoreError::Io(_)) => return Ok(overwrite),
-        Err(_) => true,
+        // A checkpoint that is in order, under another name or of a newer pitstop.
+        Err(_) => false,
     };
     if damaged || overwrite {
         return Ok(true);

@@ -282,7 +282,7 @@ impl<'py> Planner<'py, '_> {
         let saved_as = peeled(saved);
         if let (Ok(dict), Node::Dict(entries)) = (target.cast::<PyDict>(), saved_as) {
             let own: Vec<_> = dict.iter().collect();
-            if own.is_empty() && names == Names::Exact {
+            if names == Names::Exact && (own.is_empty() || grows(target)?) {
                 // Nothing is known of what belongs there, such as a history before the first step.
                 return Ok(self.contents(target, Node::Dict(entries.clone())));
             }
@@ -411,6 +411,14 @@ fn is_plain(object: &Bound<'_, PyAny>) -> bool {
         || object.is_exact_instance_of::<PyBool>()
         || object.is_exact_instance_of::<PyString>()
         || object.is_exact_instance_of::<PyBytes>()
+}
+
+/// Dictionaries whose keys come with use, if they hold plain values.
+fn grows(dict: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let std = Std::get(dict.py())?;
+    let class = dict.get_type();
+    let known = [&std.counter, &std.default_dict];
+    Ok(known.iter().any(|known| class.is(known.bind(dict.py()))) && !is_fillable(dict)?)
 }
 
 /// Whether a saved value may take the place of a plain one: any other plain value, a number that has become a

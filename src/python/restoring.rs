@@ -197,7 +197,7 @@ pub(super) fn through_worker<'py>(
     let attempt = |step: u64| {
         let restored = ask_worker(py, core, step, request.apart.clone())?;
         match &restored {
-            Err(error) if error.is_damage() => core.note_damaged(step),
+            Err(RestoreError::Corrupt { .. }) => core.note_damaged(step),
             Ok(_) if request.apart.reads_everything() && core.options.verify => {
                 if let Some(files) = core.files() {
                     files.note_intact(step);
@@ -330,7 +330,11 @@ pub(super) fn to_error(py: Python<'_>, error: RestoreError) -> PyErr {
         RestoreError::Corrupt { path, tensor, why } => {
             errors::corrupt(py, &path, tensor.as_deref(), &why)
         }
+        RestoreError::Misplaced { ref path, .. } => {
+            errors::corrupt(py, path, None, &error.to_string())
+        }
         RestoreError::Io(error) => errors::os_error(py, &error),
+        other => errors::named(py, "CheckpointError", &other.to_string()),
     }
 }
 

@@ -1,0 +1,91 @@
+"""What looks like a checkpoint of that step and is something else is neither damaged nor ours to replace."""
+
+import shutil
+import signal
+
+import child
+import disk
+import numpy as np
+import pitstop
+import pytest
+import xxhash
+
+
+def save(run, step, value):
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        checkpointer.save(step, {"model": {"w": np.full(3, float(value))}})
+
+
+def with_edited_manifest(checkpoint, edit):
+    """Changes the manifest and gives it the checksum that belongs to it, as a newer writer would."""
+    path = checkpoint / "manifest.json"
+    rest = edit(path.read_bytes().split(b"\n", 1)[1])
+    assert len(rest) <= 64 * 1024  # one block, so the checksum is a plain XXH3-128
+    path.write_bytes(b'{"checksum":"%s",\n' % xxhash.xxh3_128(rest).hexdigest().encode() + rest)
+
+
+def test_a_newer_format_is_never_passed_over_or_replaced(run):
+    # Resuming the step before and saving over the newer one lost a checkpoint that was in order.
+    for step in (1, 2):
+        save(run, step, step)
+    with_edited_manifest(run / "step-2", lambda text: text.replace(b'"version":1', b'"version":2'))
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        target = {"model": {"w": np.zeros(3)}}
+        with pytest.raises(pitstop.CheckpointError, match="newer"):
+            checkpointer.resume(into=target)
+        assert (target["model"]["w"] == 0).all()
+        with pytest.raises(pitstop.StepExistsError):
+            checkpointer.save(2, {"model": {"w": np.zeros(3)}})
+
+
+def test_a_renamed_step_is_not_replaced(run):
+    # Its directory was taken for a damaged checkpoint of step 700, and saving step 700 destroyed step 500.
+    save(run, 500, 5)
+    (run / "step-500").rename(run / "step-700")
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        with pytest.raises(pitstop.CheckpointError, match="it holds step 500"):
+            checkpointer.restore(700)
+        with pytest.raises(pitstop.StepExistsError):
+            checkpointer.save(700, {"model": {"w": np.zeros(3)}})
+    assert (pitstop.restore(run / "step-700")["model"]["w"] == 5).all()
+
+
+def test_a_directory_that_is_no_checkpoint_is_not_replaced_even_on_request(run):
+    (run / "step-7").mkdir(parents=True)
+    (run / "step-7" / "notes.txt").write_text("mine")
+    with pitstop.AsyncCheckpointer(run) as checkpointer, pytest.raises(pitstop.SaveError):
+        checkpointer.save(7, {"w": 1}, overwrite=True).result()
+    assert (run / "step-7" / "notes.txt").read_text() == "mine"
+    assert not disk.leftovers(run)
+
+
+def test_a_damaged_step_may_be_saved_again(run):
+    # A run that fell back to an older step reaches the damaged one again.
+    for step in (1, 2):
+        save(run, step, step)
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        disk.flip(run / "step-2" / "model.safetensors", 4100)
+        with pytest.warns(UserWarning, match="step-2"):
+            assert checkpointer.resume(into={"model": {"w": np.zeros(3)}}) == 1
+        checkpointer.save(2, {"model": {"w": np.full(3, 9.0)}}).result()
+    assert (pitstop.restore(run, 2)["model"]["w"] == 9).all()
+
+
+def test_what_a_killed_single_save_left_goes_with_the_next_one(tmp_path):
+    program = """
+        import sys, numpy as np, pitstop
+        print("ready", flush=True)
+        while True:
+            pitstop.save(sys.argv[1], {"w": np.zeros(4 << 20)}, overwrite=True)
+    """
+    target = tmp_path / "single"
+    for _ in range(3):
+        process = child.start(program, target)
+        child.read_until(process, "ready")
+        while not any(path.name.startswith(".tmp-") for path in tmp_path.iterdir()):
+            pass
+        process.send_signal(signal.SIGKILL)
+        child.end(process)
+    pitstop.save(target, {"w": np.ones(3)}, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["single"]
+    shutil.rmtree(target)
