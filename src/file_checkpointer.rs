@@ -193,7 +193,9 @@ impl FileCheckpointer {
             name: &commit::step_name(step),
         };
         let previous = at.as_deref().zip(previous);
+        let curtain = self.run.draw_curtain(step);
         let manifest = writer::write(&site, step, state, options, previous, ticket);
+        drop(curtain);
         match manifest {
             Ok(manifest) => {
                 let mut memory = self.memory();

@@ -3,6 +3,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use pitstop::storage::errno_of;
 use pitstop::{
@@ -238,10 +239,11 @@ fn one_failed_call_of_an_overwriting_save_leaves_the_old_one() {
 fn without_a_wait_the_next_save_tells_of_the_failure_once() {
     limited(|| {
         let scene = Scene::new(ENOSPC);
-        scene.fail(3, 1);
+        scene.fail(0, usize::MAX);
         let save = |step| scene.checkpointer.save(step, Transfer::from(state(step)));
         save(3).unwrap();
         check_message(&scene, &save(4).unwrap_err(), ENOSPC, "the next save");
+        scene.heal();
         save(5).unwrap();
         scene.checkpointer.close().unwrap();
         assert_eq!(steps(scene.dir()), [2, 5]);
@@ -254,9 +256,11 @@ fn with_an_interrupter_the_loop_is_told_and_saving_goes_on() {
         let interrupter = Interrupter::new();
         let told = interrupter.clone();
         let scene = Scene::with(ENOSPC, |it| it.with_interrupter(interrupter));
-        scene.fail(3, 1);
+        scene.fail(0, usize::MAX);
         let save = |step| scene.checkpointer.save(step, Transfer::from(state(step)));
         save(3).unwrap();
+        assert!(scene.checkpointer.wait_idle(Duration::from_secs(9)));
+        scene.heal();
         save(4).unwrap();
         assert!(told.should_stop());
         let message = told.get_message().unwrap();
