@@ -283,7 +283,7 @@ pub fn save_as(
     let invalid = || {
         std::io::Error::new(
             std::io::ErrorKind::InvalidInput,
-            "the path has no name at its end",
+            "the path must end in a name that is valid Unicode",
         )
     };
     let name = path

@@ -1,4 +1,7 @@
-"""What can go wrong, as exceptions. Each is a ``CheckpointError`` and, where there is one, the built-in it stands for."""
+"""What can go wrong, as exceptions.
+
+Each is a ``CheckpointError`` and, where there is one, the built-in exception that it stands for.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ class CheckpointError(Exception):
 
 
 class SaveError(CheckpointError):
-    """A save failed. Every older checkpoint is as it was. ``__cause__`` holds the ``OSError``, if there was one."""
+    """A save failed. Every older checkpoint is as it was.
+
+    ``__cause__`` holds the ``OSError``, if there was one.
+    """
 
 
 class DeleteError(CheckpointError):
@@ -53,7 +59,10 @@ class DirectoryLockedError(CheckpointError, BlockingIOError):
 
 
 class UnsupportedTypeError(CheckpointError, TypeError):
-    """The state holds an object that cannot be saved; the message says where, such as ``state["lr"][0]: function``."""
+    """The state holds an object that cannot be saved.
+
+    The message says where, such as ``state["lr"][0]: function``.
+    """
 
 
 class CorruptCheckpointError(CheckpointError):
@@ -99,4 +108,4 @@ class TrainingKilled(BaseException):
 
 
 class CheckpointWarning(UserWarning):
-    """A damaged checkpoint was passed over for an older one."""
+    """Something was passed over: a damaged checkpoint, or a generator that is not there any more."""

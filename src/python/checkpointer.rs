@@ -176,6 +176,9 @@ impl AsyncCheckpointer {
     ///     UnsupportedTypeError: The state holds something that cannot be saved; the message says where.
     ///     StepExistsError: The step was saved before.
     ///     SaveError: An *earlier* save failed, and nobody had heard of it. This one was not made.
+    ///
+    /// What a retention function raises comes out of here too; then the checkpoint is saved all the same, and
+    /// nothing is deleted.
     #[pyo3(signature = (step, state, *, metrics=None, metadata=None, overwrite=false))]
     fn save(
         &self,
@@ -267,7 +270,7 @@ impl AsyncCheckpointer {
     ///         checksums are not compared.
     ///
     /// Returns:
-    ///     The state; with ``into`` the filled object itself.
+    ///     The state; with ``into`` the filled object, which is the same one unless it is a tuple or frozen.
     ///
     /// Raises:
     ///     CheckpointNotFoundError: There is none.
@@ -308,6 +311,7 @@ impl AsyncCheckpointer {
     /// Raises:
     ///     CorruptCheckpointError: There are checkpoints, and all are damaged.
     ///     StateMismatchError: It does not fit.
+    ///     SaveError, DeleteError: An *earlier* call failed, and nobody had heard of it. Nothing was restored.
     #[pyo3(signature = (*, into))]
     fn resume(&self, py: Python<'_>, into: Bound<'_, PyAny>) -> PyResult<Option<u64>> {
         crossing("AsyncCheckpointer.resume", || {
@@ -329,6 +333,12 @@ impl AsyncCheckpointer {
     /// Args:
     ///     metric: Its name.
     ///     mode: ``"min"`` or ``"max"``.
+    ///
+    /// Returns:
+    ///     The step; of several with the same value the earliest.
+    ///
+    /// Raises:
+    ///     ValueError: ``mode`` is something else.
     #[pyo3(signature = (metric, mode="min"))]
     fn best(&self, py: Python<'_>, metric: &str, mode: &str) -> PyResult<Option<u64>> {
         let core = self.enter(py)?;
@@ -356,6 +366,12 @@ impl AsyncCheckpointer {
 
     /// What is known of one committed checkpoint.
     ///
+    /// Args:
+    ///     step: Its step.
+    ///
+    /// Returns:
+    ///     Its ``CheckpointInfo``; no tensors are read.
+    ///
     /// Raises:
     ///     CheckpointNotFoundError: There is none of that step.
     fn info(&self, py: Python<'_>, step: &Bound<'_, PyAny>) -> PyResult<CheckpointInfo> {
@@ -364,7 +380,10 @@ impl AsyncCheckpointer {
         CheckpointInfo::new(py, &look(py, || core.run.info(step))?)
     }
 
-    /// Deletes a checkpoint in the background. It vanishes at once and as a whole.
+    /// Deletes a checkpoint in the background. It vanishes as a whole.
+    ///
+    /// Args:
+    ///     step: Its step.
     ///
     /// Raises:
     ///     CheckpointNotFoundError: There is none of that step.
@@ -471,11 +490,13 @@ impl AsyncCheckpointer {
         })
     }
 
+    /// Returns the checkpointer itself.
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        slf.get().enter(slf.py())?;
+        slf.get().enter_open(slf.py())?;
         Ok(slf)
     }
 
+    /// Closes it. An exception on its way out stays the one that is raised, and gets a note of what went wrong.
     #[pyo3(signature = (exc_type, exc, traceback, /))]
     fn __exit__(
         &self,

@@ -303,36 +303,32 @@ impl<'py> Planner<'py, '_> {
             });
         }
         let own = items_of(target)?;
-        if let (Ok(_), Node::List(items), false) =
-            (target.cast::<PyList>(), saved_as, is_fillable(target)?)
-        {
-            return Ok(self.contents(target, Node::List(items.clone())));
-        }
-        if !is_fillable(target)?
-            && own.is_some() == matches!(saved_as, Node::List(_) | Node::Tuple(_))
-        {
-            let leaf = matches!(saved_as, Node::Tensor(_) | Node::Dict(_));
-            return Ok(match leaf {
-                true => self.mismatch(target, saved, name, names, &type_name(target)),
-                false => self.fresh(saved),
-            });
-        }
-        if let (Some(own), Node::List(items) | Node::Tuple(items)) = (own, saved_as)
+        let plain = !is_fillable(target)?;
+        if let (Some(own), Node::List(items) | Node::Tuple(items)) = (&own, saved_as)
             && own.len() == items.len()
         {
+            // In plain containers what was saved counts; the types that the target has are kept.
+            let names = if plain { Names::Saved } else { names };
             let plan = |(i, (item, saved)): (usize, (&Bound<'py, PyAny>, &Node))| {
                 self.plan(item, saved, &join(name, &i.to_string()), names)
             };
-            let planned = own
-                .iter()
-                .zip(items)
-                .enumerate()
-                .map(plan)
-                .collect::<PyResult<Vec<_>>>()?;
+            let planned = own.iter().zip(items).enumerate().map(plan);
+            let planned = planned.collect::<PyResult<Vec<_>>>()?;
             return Ok(match target.is_instance_of::<PyTuple>() {
                 true => Fill::Tuple(target.clone(), planned),
                 false => Fill::Items(target.clone(), planned),
             });
+        }
+        if let (true, Ok(_), Node::List(items)) = (plain, target.cast::<PyList>(), saved_as) {
+            return Ok(self.contents(target, Node::List(items.clone())));
+        }
+        let alike = match saved_as {
+            Node::List(_) | Node::Tuple(_) => own.is_some(),
+            Node::Tensor(_) | Node::Dict(_) => false,
+            _ => own.is_none(),
+        };
+        if plain && alike {
+            return Ok(self.fresh(saved));
         }
         let len = target
             .len()

@@ -196,13 +196,14 @@ pub(super) fn through_worker<'py>(
 ) -> PyResult<Option<(u64, Bound<'py, PyAny>)>> {
     let attempt = |step: u64| {
         let restored = ask_worker(py, core, step, request.apart.clone())?;
-        if matches!(&restored, Err(error) if error.is_damage()) {
-            core.note_damaged(step);
-        } else if request.apart.reads_everything()
-            && core.options.verify
-            && let Some(files) = core.files()
-        {
-            files.note_intact(step);
+        match &restored {
+            Err(error) if error.is_damage() => core.note_damaged(step),
+            Ok(_) if request.apart.reads_everything() && core.options.verify => {
+                if let Some(files) = core.files() {
+                    files.note_intact(step);
+                }
+            }
+            _ => {}
         }
         Ok(restored)
     };
@@ -263,8 +264,8 @@ fn choose<'py>(
     if let Some(error) = raised {
         return Err(error);
     }
-    let (found, damaged) = found.map_err(|error| to_error(py, error))?;
     logging::drain(py)?;
+    let (found, damaged) = found.map_err(|error| to_error(py, error))?;
     for Damaged { step, error } in &damaged {
         errors::warn(
             py,

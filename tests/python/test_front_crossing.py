@@ -1,73 +1,91 @@
-"""A panic reaches Python as an exception, and stderr not at all."""
+"""Whatever goes wrong inside a call arrives as an exception, as it was raised, and stderr stays silent."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import disk
 import pitstop
 import pytest
-from pitstop.errors import CheckpointError
-
-native = pitstop._native
-pytestmark = pytest.mark.skipif(
-    not hasattr(native, "probe_panic"), reason="the probes are in debug builds only"
-)
 
 
-def test_what_does_not_panic_passes() -> None:
-    assert native.probe_panic("nothing") == 7
-    with pytest.raises(ValueError, match="an ordinary error"):
-        native.probe_panic("error")
+class Asked:
+    """An object of the user's whose state is whatever ``answer`` returns or raises."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def state_dict(self) -> Any:
+        return self.answer()
+
+    def load_state_dict(self, state: Any) -> None:
+        self.answer()
 
 
-@pytest.mark.parametrize(
-    ("how", "text"),
-    [
-        ("text", "a plain text"),
-        ("formatted", "text number 9"),
-        ("index", "index out of bounds: the len is 3 but the index is 5"),
-        ("detached", "without the GIL"),
-        ("object", "a panic without a text"),
-    ],
-)
-def test_a_panic_is_an_exception_with_its_text_and_place(
-    how: str, text: str, capfd: pytest.CaptureFixture[str]
+def raising(error: BaseException) -> Any:
+    def raise_it() -> None:
+        raise error
+
+    return raise_it
+
+
+ERRORS = [ValueError("mine"), KeyboardInterrupt("mine"), SystemExit(3)]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_what_the_state_raises_passes_through_a_save(
+    checkpointer: pitstop.AsyncCheckpointer, error: BaseException, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(CheckpointError) as caught:
-        native.probe_panic(how)
-    message = str(caught.value)
-    assert message.startswith(f"probe: internal error: {text} (at src")
-    assert "probe.rs:" in message
+    with pytest.raises(type(error)) as caught:
+        checkpointer.save(1, {"model": Asked(raising(error))})
+    assert caught.value is error
+    assert checkpointer.steps() == []
+    checkpointer.save(1, {"model": 1}).result()
     assert capfd.readouterr().err == ""
 
 
-def test_a_panic_that_was_carried_over_is_not_given_the_place_of_another(
-    capfd: pytest.CaptureFixture[str],
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_what_the_state_raises_passes_through_a_restore(
+    tmp_path: Path, error: BaseException, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(CheckpointError):
-        native.probe_panic("text")
-    with pytest.raises(CheckpointError) as caught:
-        native.probe_panic("resumed")
-    assert str(caught.value) == "probe: internal error: carried over"
+    pitstop.save(tmp_path / "one", {"model": Asked(lambda: {"w": 1})})
+    with pytest.raises(type(error)) as caught:
+        pitstop.restore(tmp_path / "one", into={"model": Asked(raising(error))})
+    assert caught.value is error
     assert capfd.readouterr().err == ""
 
 
-def test_crossings_nest(capfd: pytest.CaptureFixture[str]) -> None:
-    def inner() -> int:
-        with pytest.raises(CheckpointError):
-            native.probe_panic("text")
-        return native.probe_panic("formatted")
+def test_calls_nest(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def inner() -> dict[str, int]:
+        pitstop.save(tmp_path / "inner", {"w": 5})
+        with pytest.raises(pitstop.UnsupportedTypeError):
+            pitstop.save(tmp_path / "refused", {"w": inner})
+        return pitstop.restore(tmp_path / "inner")
 
-    with pytest.raises(CheckpointError, match="text number 9"):
-        native.probe_panic("call", inner)
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        checkpointer.save(1, {"model": Asked(inner)}).result()
+        assert checkpointer.restore() == {"model": {"w": 5}}
     assert capfd.readouterr().err == ""
 
 
-def test_a_panic_in_a_thread_of_the_core_is_not_reported(capfd: pytest.CaptureFixture[str]) -> None:
-    native.probe_panic_in_thread("pitstop-worker")
+def test_a_failure_in_the_background_is_raised_and_not_printed(
+    run: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    checkpointer = pitstop.AsyncCheckpointer(run)
+    with disk.replaced_by_a_file(run):
+        handle = checkpointer.save(1, {"w": 1})
+        with pytest.raises(pitstop.SaveError):
+            handle.result()
+    checkpointer.close()
     assert capfd.readouterr().err == ""
 
 
-def test_a_panic_elsewhere_is_reported_as_ever(capfd: pytest.CaptureFixture[str]) -> None:
-    native.probe_panic_in_thread("somebody else")
-    err = capfd.readouterr().err
-    assert "somebody else" in err
-    assert "in a thread" in err
+def test_a_failure_that_nobody_asks_about_is_not_printed_either(
+    run: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    checkpointer = pitstop.AsyncCheckpointer(run)
+    with disk.replaced_by_a_file(run):
+        checkpointer.save(1, {"w": 1})
+        del checkpointer
+    assert capfd.readouterr().err == ""

@@ -9,8 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import disk
 import pitstop
 import pytest
 from pitstop import Interrupter
@@ -58,11 +60,35 @@ def test_it_shows_its_state() -> None:
     assert repr(interrupter) == '<pitstop.Interrupter: stopped, "it\'s over">'
 
 
-@pytest.mark.skipif(not hasattr(pitstop._native, "probe_stop"), reason="the probes are in debug builds only")
-def test_the_core_stops_it_from_its_own_thread() -> None:
+def test_a_failing_save_stops_it_from_the_background_and_close_still_raises(run: Path) -> None:
     interrupter = Interrupter()
-    pitstop._native.probe_stop(interrupter, "the disk is full")
-    assert interrupter.get_message() == "the disk is full"
+    checkpointer = pitstop.AsyncCheckpointer(run, interrupter=interrupter)
+    with disk.replaced_by_a_file(run):
+        checkpointer.save(1, {"w": 1})
+        deadline = time.monotonic() + 20
+        while not interrupter.should_stop():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        message = interrupter.get_message()
+        assert message is not None
+        assert message.startswith("Error when saving the state: I/O Error: `")
+        # The loop has been told: the next save does not raise what went wrong with this one.
+        checkpointer.save(2, {"w": 2})
+        with pytest.raises(pitstop.SaveError) as caught:
+            checkpointer.close()
+    assert str(caught.value) == message
+    assert isinstance(caught.value.__cause__, NotADirectoryError)
+
+
+def test_a_failing_save_does_not_overwrite_the_reason_to_stop(run: Path) -> None:
+    interrupter = Interrupter()
+    interrupter.stop("the loss is NaN")
+    checkpointer = pitstop.AsyncCheckpointer(run, interrupter=interrupter)
+    with disk.replaced_by_a_file(run):
+        checkpointer.save(1, {"w": 1})
+        with pytest.raises(pitstop.SaveError):
+            checkpointer.close()
+    assert interrupter.get_message() == "the loss is NaN"
 
 
 def test_a_plain_one_is_no_context_manager() -> None:

@@ -5,39 +5,44 @@ from __future__ import annotations
 import copy
 import gc
 import inspect
+import itertools
 import weakref
-from dataclasses import dataclass
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pitstop
 import pytest
-from pitstop import KeepAll, KeepBest, KeepEvery, KeepFor, KeepLast, Retention
+from pitstop import CheckpointInfo, Decision, KeepAll, KeepBest, KeepEvery, KeepFor, KeepLast, Retention
 
-needs_probe = pytest.mark.skipif(
-    not hasattr(pitstop._native, "probe_decide"), reason="the probes are in debug builds only"
-)
-
-
-@dataclass(frozen=True)
-class Info:
-    step: int
+Decide = Callable[[Any, list[int]], list[Decision]]
+Kept = Callable[[Any, list[int]], list[int]]
 
 
-def on_disk(*steps: int, **metrics: float) -> list[tuple[int, float, dict[str, float]]]:
-    return [(step, float(step), dict(metrics)) for step in steps]
+@pytest.fixture
+def decide(tmp_path: Path) -> Decide:
+    """Saves these steps, all kept, and returns what a rule would make of them."""
+    numbers = itertools.count()
+
+    def plan(retention: Any, steps: list[int]) -> list[Decision]:
+        run = tmp_path / f"decide-{next(numbers)}"
+        with pitstop.AsyncCheckpointer(run, fsync=False) as checkpointer:
+            for step in steps:
+                checkpointer.save(step, {"w": step})
+        with pitstop.AsyncCheckpointer(run, retention=retention) as checkpointer:
+            return checkpointer.plan()
+
+    return plan
 
 
-def decide(retention: Any, steps: list[int], committed: list[int] | None = None) -> list[Any]:
-    """What becomes of ``steps`` if functions were asked about ``committed``, by default the same ones."""
-    infos = [Info(step) for step in (steps if committed is None else committed)]
-    return pitstop._native.probe_decide(retention, infos, on_disk(*steps))[2]
+@pytest.fixture
+def kept(decide: Decide) -> Kept:
+    """The steps that a rule would keep of these."""
+    return lambda retention, steps: [made.step for made in decide(retention, steps) if made.keep]
 
 
-def kept(retention: Any, steps: list[int], committed: list[int] | None = None) -> list[int]:
-    return [decision.step for decision in decide(retention, steps, committed) if decision.keep]
-
-
-def even(infos: list[Info]) -> list[int]:
+def even(infos: list[CheckpointInfo]) -> list[int]:
     return [info.step for info in infos if info.step % 2 == 0]
 
 
@@ -161,25 +166,22 @@ def test_an_argument_of_a_wrong_type_is_a_type_error(make: Any) -> None:
 # Deciding
 
 
-@needs_probe
-def test_either_and_both_keep_what_they_say() -> None:
+def test_either_and_both_keep_what_they_say(kept: Kept) -> None:
     steps = list(range(1, 11))
     assert kept(KeepLast(2) | KeepEvery(4), steps) == [4, 8, 9, 10]
     assert kept(KeepLast(5) & KeepEvery(4), steps) == [8]
     assert kept(KeepLast(1) | KeepLast(5) & KeepEvery(4), steps) == [8, 10]
     assert kept((KeepLast(1) | KeepLast(5)) & KeepEvery(4), steps) == [8]
-    assert kept(KeepFor(3), steps) == [7, 8, 9, 10]
+    assert kept(KeepFor(3600) & KeepLast(3), steps) == [8, 9, 10]
     assert kept(None, steps) == kept(KeepAll(), steps) == steps
 
 
-@needs_probe
 @pytest.mark.parametrize("rule", [even, KeepLast(1) | even, even | KeepLast(1)])
-def test_a_function_works_alone_and_on_either_side(rule: Any) -> None:
+def test_a_function_works_alone_and_on_either_side(kept: Kept, rule: Any) -> None:
     assert kept(rule, [1, 2, 3, 4]) == [2, 4]
     assert kept(KeepLast(1) & even, [1, 2, 3]) == [3]
 
 
-@needs_probe
 @pytest.mark.parametrize(
     "answer",
     [
@@ -191,17 +193,14 @@ def test_a_function_works_alone_and_on_either_side(rule: Any) -> None:
         lambda infos: [infos[-1], 3],
     ],
 )
-def test_a_function_may_answer_with_steps_or_checkpoints(answer: Any) -> None:
+def test_a_function_may_answer_with_steps_or_checkpoints(kept: Kept, answer: Any) -> None:
     assert kept(answer, [1, 2, 3, 4]) == [3, 4]
 
 
-@needs_probe
-def test_a_function_may_answer_with_an_array() -> None:
-    numpy = pytest.importorskip("numpy")
-    assert kept(lambda infos: numpy.array([1, 3]), [1, 2, 3, 4]) == [1, 3]
+def test_a_function_may_answer_with_an_array(kept: Kept) -> None:
+    assert kept(lambda infos: np.array([1, 3]), [1, 2, 3, 4]) == [1, 3]
 
 
-@needs_probe
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
@@ -214,8 +213,8 @@ def test_a_function_may_answer_with_an_array() -> None:
         ([None], "returned one with NoneType in it"),
     ],
 )
-def test_an_answer_of_a_wrong_type_says_what_is_expected(answer: Any, text: str) -> None:
-    def choose(infos: list[Info]) -> Any:
+def test_an_answer_of_a_wrong_type_says_what_is_expected(decide: Decide, answer: Any, text: str) -> None:
+    def choose(infos: list[CheckpointInfo]) -> Any:
         return answer
 
     with pytest.raises(TypeError) as caught:
@@ -225,31 +224,34 @@ def test_an_answer_of_a_wrong_type_says_what_is_expected(answer: Any, text: str)
     assert text in message
 
 
-@needs_probe
-def test_a_negative_step_is_refused_since_it_is_an_index_by_mistake() -> None:
+def test_a_negative_step_is_refused_since_it_is_an_index_by_mistake(decide: Decide) -> None:
     with pytest.raises(ValueError, match="returned -1, which is no step"):
         decide(lambda infos: [-1], [1, 2, 3])
 
 
-@needs_probe
-def test_an_exception_of_a_function_arrives_as_it_is() -> None:
-    def fail(infos: list[Info]) -> list[int]:
+def test_an_exception_of_a_function_arrives_as_it_is(run: Path, decide: Decide) -> None:
+    def fail(infos: list[CheckpointInfo]) -> list[int]:
         raise ZeroDivisionError("mine")
 
-    def fail_later(infos: list[Info]) -> Any:
+    def fail_later(infos: list[CheckpointInfo]) -> Any:
         yield 1
         raise ZeroDivisionError("mine")
 
-    for function in (fail, fail_later):
+    for step, function in enumerate((fail, fail_later)):
         with pytest.raises(ZeroDivisionError, match="mine"):
             decide(KeepLast(1) | function, [1, 2])
+        with pitstop.AsyncCheckpointer(run, retention=KeepLast(1) | function) as checkpointer:
+            with pytest.raises(ZeroDivisionError, match="mine"):
+                checkpointer.save(step, {"w": step})
+            # It costs no checkpoint, neither this one nor the older ones.
+            checkpointer.wait()
+            assert checkpointer.steps() == list(range(step + 1))
 
 
-@needs_probe
-def test_a_function_that_changes_its_list_does_not_change_that_of_the_next() -> None:
+def test_a_function_that_changes_its_list_does_not_change_that_of_the_next(kept: Kept) -> None:
     seen = []
 
-    def greedy(infos: list[Info]) -> list[int]:
+    def greedy(infos: list[CheckpointInfo]) -> list[int]:
         seen.append([info.step for info in infos])
         infos.clear()
         return [1]
@@ -258,15 +260,15 @@ def test_a_function_that_changes_its_list_does_not_change_that_of_the_next() -> 
     assert seen == [[1, 2, 3]]
 
 
-@needs_probe
-def test_a_checkpoint_that_a_function_was_not_asked_about_stays() -> None:
-    # The function is asked before the save is committed: the new checkpoint must survive its answer.
-    assert kept(even, steps=[1, 2, 3, 5], committed=[1, 2, 3]) == [2, 5]
-    assert kept(even & KeepLast(1), steps=[2, 4, 5], committed=[2, 4]) == [5]
+def test_a_function_judges_the_checkpoint_that_is_being_saved_as_well(run: Path) -> None:
+    with pitstop.AsyncCheckpointer(run, retention=even) as checkpointer:
+        for step in (1, 2, 3, 4, 5):
+            checkpointer.save(step, {"w": step}).result()
+        checkpointer.wait()
+        assert checkpointer.steps() == [2, 4]
 
 
-@needs_probe
-def test_reasons_name_the_rules_and_functions() -> None:
+def test_reasons_name_the_rules_and_functions(decide: Decide) -> None:
     first, second, third = decide(KeepLast(1) | even, [1, 2, 3])
     assert (first.step, first.keep, first.reasons) == (1, False, ())
     assert (second.step, second.keep, second.reasons) == (2, True, ("even",))
@@ -279,32 +281,42 @@ def test_reasons_name_the_rules_and_functions() -> None:
         second.keep = False
 
 
-@needs_probe
-def test_only_rules_with_a_function_need_to_be_asked_again() -> None:
-    def has_callable(retention: Any) -> bool:
-        return pitstop._native.probe_decide(retention, [], [])[0]
+def test_a_function_is_asked_once_for_each_save_and_shown_what_is_known(run: Path) -> None:
+    seen = []
 
-    assert not has_callable(None)
-    assert not has_callable(KeepLast(1) | KeepAll())
-    assert has_callable(even)
-    assert has_callable(KeepAll() & (KeepLast(1) | even))
+    def watch(infos: list[CheckpointInfo]) -> list[CheckpointInfo]:
+        seen.append([(info.step, info.path, info.metrics, info.metadata) for info in infos])
+        return infos
+
+    first = (1, run / "step-1", {"loss": 0.5}, {"commit": "abc"})
+    second = (2, run / "step-2", {}, None)
+    with pitstop.AsyncCheckpointer(run, retention=watch | KeepLast(1)) as checkpointer:
+        assert seen == []
+        checkpointer.save(1, {"w": 1}, metrics={"loss": 0.5}, metadata={"commit": "abc"}).result()
+        assert seen == [[first]]
+        checkpointer.save(2, {"w": 2}).result()
+        assert seen == [[first], [first, second]]
+        checkpointer.plan()
+        assert seen == [[first], [first, second], [first, second]]
+        checkpointer.wait()
+        assert checkpointer.steps() == [1, 2]
 
 
-@needs_probe
 @pytest.mark.parametrize(
     ("wrong", "text"), [(3, "not int"), ("all", "not str"), (KeepAll, "not the class KeepAll")]
 )
-def test_what_is_no_retention_is_refused(wrong: Any, text: str) -> None:
+def test_what_is_no_retention_is_refused(run: Path, wrong: Any, text: str) -> None:
     with pytest.raises(TypeError, match=r"retention must be a rule such as KeepLast\(3\)") as caught:
-        decide(wrong, [1])
+        pitstop.AsyncCheckpointer(run, retention=wrong)
     assert text in str(caught.value)
+    assert not run.exists()
 
 
 def test_a_rule_in_a_cycle_is_collected() -> None:
     class Chooser:
         rule: Any = None
 
-        def __call__(self, infos: list[Info]) -> list[int]:
+        def __call__(self, infos: list[CheckpointInfo]) -> list[int]:
             return []
 
     chooser = Chooser()

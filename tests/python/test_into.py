@@ -221,7 +221,14 @@ def test_a_hundred_mismatches_are_all_named(checkpointer):
         {"w": np.zeros(3), "n": [1]},
         [np.zeros(3), 1],
     ],
-    ids=["value_for_array", "array_for_value", "dict_for_array", "list_for_array", "list_for_value", "list_for_dict"],
+    ids=[
+        "value_for_array",
+        "array_for_value",
+        "dict_for_array",
+        "list_for_array",
+        "list_for_value",
+        "list_for_dict",
+    ],
 )
 def test_a_different_kind_of_thing_is_a_mismatch(checkpointer, target):
     checkpointer.save(1, {"w": np.ones(3), "n": 2})

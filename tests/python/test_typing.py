@@ -2,6 +2,10 @@
 
 import importlib.resources
 import inspect
+import re
+import subprocess
+import sys
+import textwrap
 
 import pitstop
 import pytest
@@ -138,7 +142,7 @@ SIGNATURES = {
     "Interrupter.get_message": ({}, {}),
     "restore": (
         {"path": EMPTY, "step": None},
-        {"into": None, "like": None, "only": None, "framework": None, "mmap": False},
+        {"into": None, "like": None, "only": None, "framework": None, "mmap": False, "verify": True},
     ),
     "checkpoints": ({"path": EMPTY}, {}),
 }
@@ -166,6 +170,118 @@ def test_the_signature_of_pitstop_save():
 def test_the_package_is_typed():
     package = importlib.resources.files("pitstop")
     assert (package / "py.typed").is_file()
+
+
+TRAINING = """
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+    from typing import Any, assert_type
+
+    import numpy as np
+    import numpy.typing as npt
+    import pitstop
+
+    Weights = dict[str, npt.NDArray[np.float64]]
+
+
+    class Model:
+        def __init__(self) -> None:
+            self.weights: Weights = {"w": np.zeros(3)}
+
+        def state_dict(self) -> Weights:
+            return self.weights
+
+        def load_state_dict(self, state: Mapping[str, Any]) -> None:
+            self.weights.update(state)
+
+
+    def milestones(checkpoints: list[pitstop.CheckpointInfo]) -> Iterable[int]:
+        return (info.step for info in checkpoints if info.metrics["val_loss"] < 0.1)
+
+
+    def train(directory: Path) -> int:
+        model = Model()
+        state: dict[str, Any] = {"model": model, "rng": pitstop.Rng(), "best": None}
+        retention = pitstop.KeepLast(3) | pitstop.KeepBest("val_loss")
+        assert_type(retention, pitstop.Retention)
+        with (
+            pitstop.Interrupter.on_signals() as interrupter,
+            pitstop.AsyncCheckpointer(
+                directory, interrupter=interrupter, retention=milestones | retention
+            ) as ckpt,
+        ):
+            start = ckpt.resume(into=state) or 0
+            for step in range(start + 1, 10_001):
+                model.weights["w"] += 1.0
+                loss = model.weights["w"].sum()
+                if step % 500 == 0 or interrupter.should_stop():
+                    handle = ckpt.save(step, state, metrics={"val_loss": loss}, metadata={"epoch": 1})
+                    assert_type(handle.result(timeout=60), pitstop.CheckpointInfo)
+                    assert_type(handle.progress(), tuple[int, int])
+                if interrupter.should_stop():
+                    break
+            assert_type(ckpt.best("val_loss", mode="max"), int | None)
+            assert_type([(plan.step, plan.keep, plan.reasons) for plan in ckpt.plan()],
+                        list[tuple[int, bool, tuple[str, ...]]])
+            # Neither block swallows exceptions, so that nothing is missing below.
+            return start
+
+
+    def look(directory: Path) -> None:
+        for info in pitstop.checkpoints(directory):
+            assert_type(info.path, Path)
+            assert_type(info.created, datetime)
+            assert_type(info.metrics, dict[str, float])
+        model = Model()
+        assert_type(pitstop.restore(directory, into=model), Model)
+        assert_type(pitstop.restore(str(directory), 500, only=["model.*"], framework="numpy"), Any)
+        try:
+            pitstop.save(directory, {"w": 1}, step=np.int64(3))
+        except pitstop.StateMismatchError as error:
+            assert_type(error.missing, list[str])
+        except pitstop.CorruptCheckpointError as error:
+            assert_type(error.tensor, str | None)
+"""
+
+WRONG = """
+    import pitstop
+
+    pitstop.AsyncCheckpointer("run", pitstop.KeepAll())  # wrong
+    pitstop.AsyncCheckpointer("run", on_busy="later")  # wrong
+    pitstop.AsyncCheckpointer("run", retention=3)  # wrong
+    pitstop.AsyncCheckpointer("run", retention=lambda checkpoints: "3")  # wrong
+    pitstop.AsyncCheckpointer("run").save(1.5, {})  # wrong
+    pitstop.AsyncCheckpointer("run").resume()  # wrong
+    pitstop.restore("run", framework="tensorflow")  # wrong
+    pitstop.restore("run", into={}, mmap=True)  # wrong
+    pitstop.KeepBest("loss", mode="lowest")  # wrong
+    pitstop.KeepLast(1) | None  # wrong
+    pitstop.KeepLast(3).n = 4  # wrong
+    pitstop.save("run", {}, metrics={"loss": "low"})  # wrong
+"""
+
+
+def mypy(tmp_path, program):
+    """Checks `program` as a user would who has installed pitstop; returns the exit code and the report."""
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(program))
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir=cache", script.name]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+def test_a_typed_training_script_passes_mypy(tmp_path):
+    assert mypy(tmp_path, TRAINING) == (0, "Success: no issues found in 1 source file\n")
+
+
+def test_mypy_finds_what_would_be_an_error_at_run_time(tmp_path):
+    code, report = mypy(tmp_path, WRONG)
+    lines = textwrap.dedent(WRONG).splitlines()
+    wrong = {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+    found = {int(number) for number in re.findall(r"^script\.py:(\d+): error:", report, re.MULTILINE)}
+    assert (code, found) == (1, wrong), report
 
 
 def test_a_repr_says_what_it_is(checkpointer, run):

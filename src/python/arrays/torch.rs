@@ -220,6 +220,11 @@ impl Torch {
             };
             return Err(unsupported(why));
         }
+        if tensor.getattr(pyo3::intern!(py, "is_nested"))?.extract()? {
+            return Err(unsupported(
+                "a nested tensor; save its parts, as .unbind() gives them",
+            ));
+        }
         if !tensor
             .getattr(pyo3::intern!(py, "layout"))?
             .is(self.strided.bind(py))
