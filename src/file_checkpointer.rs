@@ -1,4 +1,4 @@
-//! A [`Checkpointer`](crate::Checkpointer) that keeps checkpoints in a directory, made of the other rooms.
+//! A [`Checkpointer`] that keeps checkpoints in a directory, made of the other rooms.
 
 mod error;
 mod info;
