@@ -179,7 +179,7 @@ mod tests {
             Ok(())
         }
 
-        fn name(&self) -> &str {
+        fn name(&self) -> &'static str {
             "a file"
         }
     }

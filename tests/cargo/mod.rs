@@ -42,12 +42,12 @@ pub(crate) fn build(dir: &Path, target: &[&str]) -> Built {
         .into_iter()
         .map(Result::unwrap)
         .collect();
-    let programs = messages.iter().filter_map(|it| it["executable"].as_str());
+    let mut programs = messages.iter().filter_map(|it| it["executable"].as_str());
     let names = messages
         .iter()
         .filter_map(|it| it["target"]["name"].as_str());
     Built {
-        program: programs.last().unwrap().into(),
+        program: programs.next_back().unwrap().into(),
         names: names.map(str::to_owned).collect(),
     }
 }

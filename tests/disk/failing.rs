@@ -116,9 +116,8 @@ fn check_message(scene: &Scene, error: &CheckpointerError, errno: i32, case: &st
     let CheckpointerError::Worker(failure) = error else {
         panic!("{case}: {error:?}");
     };
-    let cause = failure.source().unwrap().source().unwrap();
-    let cause: &io::Error = cause.downcast_ref().unwrap();
-    let (found, path) = errno_of(cause).unwrap();
+    let root = failure.source().unwrap().source().unwrap();
+    let (found, path) = errno_of(root.downcast_ref().unwrap()).unwrap();
     assert_eq!(found, errno, "{case}");
     assert!(path.starts_with(scene.dir()), "{case}: {}", path.display());
 }
