@@ -111,10 +111,8 @@ struct Namer {
 impl Namer {
     fn visit(&mut self, node: &Node, path: &Path) {
         match node {
-            Node::Tensor(leaf) => {
-                if self.names.get(leaf.index).is_some_and(Option::is_none) {
-                    self.names[leaf.index] = Some(self.name(path));
-                }
+            Node::Tensor(leaf) if self.names.get(leaf.index).is_some_and(Option::is_none) => {
+                self.names[leaf.index] = Some(self.name(path));
             }
             Node::List(items) | Node::Tuple(items) | Node::Set(items) => {
                 for (i, item) in items.iter().enumerate() {
@@ -220,7 +218,7 @@ fn unique(wanted: &str, mut claim: impl FnMut(&str) -> bool) -> String {
     if claim(wanted) {
         return wanted.to_owned();
     }
-    (2u64..)
+    (2..=u64::MAX)
         .map(|n| format!("{wanted}~{n}"))
         .find(|name| claim(name))
         .unwrap_or_else(|| unreachable!("there are more numbers than tensors"))
