@@ -1,4 +1,4 @@
-//! A [`Checkpointer`](crate::Checkpointer) that keeps checkpoints in a directory, made of the other rooms.
+//! A [`Checkpointer`] that keeps checkpoints in a directory, made of the other rooms.
 
 mod error;
 mod info;
@@ -193,7 +193,9 @@ impl FileCheckpointer {
             name: &commit::step_name(step),
         };
         let previous = at.as_deref().zip(previous);
+        let curtain = self.run.draw_curtain(step);
         let manifest = writer::write(&site, step, state, options, previous, ticket);
+        drop(curtain);
         match manifest {
             Ok(manifest) => {
                 let mut memory = self.memory();

@@ -1,7 +1,7 @@
 //! Making checkpoints appear and vanish, whole or not at all: publish, recover, retention.
 //!
 //! A checkpoint is a directory. It is written under a hidden name, and its files are synced there;
-//! [`publish`] gives it its name. Whatever a crash leaves is told by its name alone, so that [`sweep`] can
+//! [`publish()`] gives it its name. Whatever a crash leaves is told by its name alone, so that [`sweep`] can
 //! put it right without reading it.
 
 mod publish;

@@ -226,15 +226,14 @@ fn verify_files(
         let mut head = vec![0; entry.data_start.unwrap_or(entry.size) as usize];
         files[name.as_str()].read_at(0, &mut head)?;
         let head = checksum::of(&head);
-        let whole = match entry.data_start {
-            None => head,
-            Some(_) => {
-                let parts = by_file.get(name.as_str()).into_iter().flatten();
-                checksum::of_file(
-                    std::iter::once(head).chain(parts.map(|(_, part)| part.checksum)),
-                    entry.size,
-                )
-            }
+        let whole = if entry.data_start.is_some() {
+            let parts = by_file.get(name.as_str()).into_iter().flatten();
+            checksum::of_file(
+                std::iter::once(head).chain(parts.map(|(_, part)| part.checksum)),
+                entry.size,
+            )
+        } else {
+            head
         };
         if whole != entry.checksum {
             let why = "its header is damaged: the bytes are not those that were written";

@@ -1,7 +1,8 @@
 //! Looking at a run: no lock, nothing written.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::reader::{self, Opened};
 use super::{CheckpointInfo, RestoreError};
@@ -14,6 +15,31 @@ use crate::storage::Storage;
 pub struct Run {
     storage: Arc<dyn Storage>,
     directory: PathBuf,
+    unsettled: Arc<Unsettled>,
+}
+
+/// Steps that are being saved for the first time: they may have their names already, and lose them again
+/// in a power cut. Known to the writer and to clones of its [`Run`].
+#[derive(Debug, Default)]
+struct Unsettled(Mutex<BTreeSet<u64>>);
+
+impl Unsettled {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps a step out of sight until it is dropped.
+#[derive(Debug)]
+pub(super) struct Curtain {
+    unsettled: Arc<Unsettled>,
+    step: u64,
+}
+
+impl Drop for Curtain {
+    fn drop(&mut self) {
+        self.unsettled.lock().remove(&self.step);
+    }
 }
 
 /// A checkpoint that cannot be used, and why.
@@ -31,6 +57,7 @@ impl Run {
         Run {
             storage,
             directory: directory.into(),
+            unsettled: Arc::default(),
         }
     }
 
@@ -41,6 +68,17 @@ impl Run {
 
     pub(super) fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
+    }
+
+    /// Keeps a step out of sight while it is saved; one that is there already stays in sight, since it is
+    /// durable until it is replaced.
+    pub(super) fn draw_curtain(&self, step: u64) -> Option<Curtain> {
+        let free = matches!(self.storage.kind(&self.path(step)), Ok(None));
+        // Of two that save the same step, the first one's curtain is enough: only one gets the name.
+        (free && self.unsettled.lock().insert(step)).then(|| Curtain {
+            unsettled: Arc::clone(&self.unsettled),
+            step,
+        })
     }
 
     /// Where the checkpoint of a step lies, or would.
@@ -57,18 +95,24 @@ impl Run {
         Ok(self.storage.kind(&self.directory.join(MANIFEST))?.is_some())
     }
 
-    /// Steps that have a directory, ascending, whether or not there is a checkpoint in it.
+    /// Steps that have a directory, ascending, whether or not there is a checkpoint in it. In the process
+    /// that saves, one whose name is not durable yet is left out.
     ///
     /// # Errors
     ///
     /// [`RestoreError::NotFound`] if there is no such run; else whatever the system reports.
     pub fn candidates(&self) -> Result<Vec<u64>, RestoreError> {
-        commit::steps(self.storage.as_ref(), &self.directory).map_err(|error| match error.kind() {
+        let steps = commit::steps(self.storage.as_ref(), &self.directory);
+        let mut steps = steps.map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => RestoreError::NotFound {
                 path: self.directory.clone(),
             },
             _ => RestoreError::Io(error),
-        })
+        })?;
+        // After the look at the directory: a name that was there and is not held back any more is durable.
+        let unsettled = self.unsettled.lock();
+        steps.retain(|step| !unsettled.contains(step));
+        Ok(steps)
     }
 
     /// The committed checkpoints, in ascending order of their steps. Tensors are not read.
@@ -97,6 +141,10 @@ impl Run {
         let path = self.path(step);
         let manifest = reader::read_head(self.storage.as_ref(), &path)?;
         check_step(&path, step, manifest.step)?;
+        // After the look at the manifest, as in `candidates`.
+        if self.unsettled.lock().contains(&step) {
+            return Err(RestoreError::NotFound { path });
+        }
         Ok(CheckpointInfo::new(&manifest, path))
     }
 

@@ -53,15 +53,17 @@ pub(super) fn write(
     let staged = stage(site.storage, site.parent, site.name)?;
     let prepared = prepare(site, &staged, step, &state, options, previous, ticket);
     let (manifest, replaces) = prepared.inspect_err(|_| discard(site, &staged))?;
-    let change = match replaces {
-        true => Change::Replace {
-            staged: &staged,
-            name: site.name,
-        },
-        false => Change::Appear {
-            staged: &staged,
-            name: site.name,
-        },
+    let (staged_name, name) = (staged.as_str(), site.name);
+    let change = if replaces {
+        Change::Replace {
+            staged: staged_name,
+            name,
+        }
+    } else {
+        Change::Appear {
+            staged: staged_name,
+            name,
+        }
     };
     publish(site.storage, site.parent, change).map_err(|error| {
         // Where names may have changed already, the next sweep decides by what it finds.
@@ -189,15 +191,15 @@ fn write_file(
     segments: &[&[u8]],
     progress: &dyn Fn(u64),
 ) -> io::Result<()> {
-    let size = segments.iter().map(|segment| segment.len() as u64).sum();
-    let file = site.storage.create(path, size)?;
+    let nbytes = segments.iter().map(|segment| segment.len() as u64).sum();
+    let file = site.storage.create(path, nbytes)?;
     storage::write_all(file.as_ref(), &mut segments.iter().copied(), progress)?;
     file.sync()
 }
 
 /// Links a file of the previous checkpoint, if it still is as long as it was.
-fn link_file(site: &Site<'_>, from: &Path, to: &Path, size: u64) -> io::Result<()> {
-    if site.storage.open(from)?.len() != size {
+fn link_file(site: &Site<'_>, from: &Path, to: &Path, nbytes: u64) -> io::Result<()> {
+    if site.storage.open(from)?.len() != nbytes {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             format!("{} was cut off", from.display()),

@@ -1,6 +1,6 @@
 //! Bytes on disk: the layout of tensor files, the manifest, and checksums. See `docs/format.md`.
 //!
-//! Nothing here touches a disk. [`plan`] turns a state into the files to write; [`Manifest`] says what is
+//! Nothing here touches a disk. [`plan()`] turns a state into the files to write; [`Manifest`] says what is
 //! where, and reads itself back without trusting a single number in it.
 
 pub mod checksum;

@@ -122,26 +122,25 @@ pub(super) fn map(state: State) -> Result<Loaded, ReadError> {
         .enumerate()
         .filter(|(index, _)| wanted[*index])
     {
-        places[index] = Some(match &tensor.data {
-            Data::Stored(stored) => Place {
+        places[index] = Some(if let Data::Stored(stored) = &tensor.data {
+            Place {
                 memory: maps[stored.source.name()],
                 start: stored.offset,
-            },
-            _ => {
-                let mut memory =
-                    Memory::zeroed(tensor.nbytes() as usize).map_err(|source| ReadError::Io {
-                        tensor: tensor.name.clone(),
-                        source,
-                    })?;
-                load_into(vec![Target {
-                    tensor,
-                    into: memory.bytes_mut(),
-                }])?;
-                memories.push(memory);
-                Place {
-                    memory: memories.len() - 1,
-                    start: 0,
-                }
+            }
+        } else {
+            let mut memory =
+                Memory::zeroed(tensor.nbytes() as usize).map_err(|source| ReadError::Io {
+                    tensor: tensor.name.clone(),
+                    source,
+                })?;
+            load_into(vec![Target {
+                tensor,
+                into: memory.bytes_mut(),
+            }])?;
+            memories.push(memory);
+            Place {
+                memory: memories.len() - 1,
+                start: 0,
             }
         });
     }
@@ -311,20 +310,17 @@ impl<'py, 'a> Builder<'py, 'a> {
         let memory = &self.memories[place.memory];
         let converted =
             self.framework.is_none() && framework != "numpy" && is_swapped(leaf, tensor);
-        let array = match converted {
-            false => arrays::make(memory, &shown, framework)?,
+        let array = if converted {
             // Its memory is big-endian, which only NumPy shows.
-            true => self.from_big_endian(arrays::make(memory, &shown, "numpy")?, framework)?,
+            self.swapped(&arrays::make(memory, &shown, "numpy")?, framework)?
+        } else {
+            arrays::make(memory, &shown, framework)?
         };
         self.made.insert(key, array.clone());
         Ok(array)
     }
 
-    fn from_big_endian(
-        &self,
-        array: Bound<'py, PyAny>,
-        framework: &str,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    fn swapped(&self, array: &Bound<'py, PyAny>, framework: &str) -> PyResult<Bound<'py, PyAny>> {
         let native = array
             .getattr("dtype")?
             .call_method1("newbyteorder", ("=",))?;

@@ -99,11 +99,7 @@ impl AsyncCheckpointer {
 impl AsyncCheckpointer {
     #[new]
     #[pyo3(signature = (directory, *, retention=None, interrupter=None, on_busy="wait", memory_limit=None, verify=true, incremental=true, fsync=true))]
-    #[expect(
-        clippy::too_many_arguments,
-        clippy::fn_params_excessive_bools,
-        reason = "they are keywords in Python"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
         directory: PathBuf,
@@ -428,9 +424,10 @@ impl AsyncCheckpointer {
             let deadline = Deadline::after(timeout)?;
             let drained = until(py, || {
                 let over = deadline.is_over();
-                match core.worker().wait_idle(deadline.moment()) {
-                    true => Some(true),
-                    false => over.then_some(false),
+                if core.worker().wait_idle(deadline.moment()) {
+                    Some(true)
+                } else {
+                    over.then_some(false)
                 }
             })?;
             core.enter(py)?;
@@ -602,20 +599,15 @@ pub(super) fn count(value: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
         ))
     })?;
     // Steps travel as `usize` and are compared with `i64` in other tools.
-    match number
-        .extract::<i64>()
-        .ok()
-        .and_then(|number| u64::try_from(number).ok())
-    {
-        Some(number) => Ok(number),
-        None => {
-            let why = format!(
-                "{what} must be between 0 and 2**63 - 1, not {}",
-                text(&number)?
-            );
-            Err(PyValueError::new_err(why))
-        }
+    let small = number.extract::<i64>().ok();
+    if let Some(number) = small.and_then(|number| u64::try_from(number).ok()) {
+        return Ok(number);
     }
+    let why = format!(
+        "{what} must be between 0 and 2**63 - 1, not {}",
+        text(&number)?
+    );
+    Err(PyValueError::new_err(why))
 }
 
 /// Metrics and metadata as they are kept.

@@ -24,12 +24,15 @@ pub(super) struct Core {
     /// Held while a save takes its snapshot, by one thread at a time.
     saving: Mutex<()>,
     /// Python objects whose memory saves still read, each with the save that does.
-    lent: Mutex<Vec<(Arc<Pending>, Vec<Py<PyAny>>)>>,
+    lent: Mutex<Vec<Lent>>,
     /// Steps whose checkpoints were found damaged: saving them again replaces them.
     damaged: Mutex<Vec<u64>>,
     interrupted: bool,
     pid: u32,
 }
+
+/// A save, and the objects whose memory it reads.
+type Lent = (Arc<Pending>, Vec<Py<PyAny>>);
 
 /// All checkpointers of the process that are alive.
 static ALIVE: Mutex<Vec<Weak<Core>>> = Mutex::new(Vec::new());
@@ -49,7 +52,7 @@ impl Core {
         let files = Arc::new(FileCheckpointer::open(directory, options.clone())?);
         let run = files.run().clone();
         let worker = AsyncCheckpointer::new(Arc::clone(&files));
-        let interrupted = interrupter.is_some();
+        let stops_a_loop = interrupter.is_some();
         let worker = match interrupter {
             Some(interrupter) => worker.with_interrupter(interrupter),
             None => worker,
@@ -63,7 +66,7 @@ impl Core {
             saving: Mutex::default(),
             lent: Mutex::default(),
             damaged: Mutex::default(),
-            interrupted,
+            interrupted: stops_a_loop,
             pid: std::process::id(),
         });
         let mut alive = lock(&ALIVE);

@@ -1,7 +1,8 @@
 //! Errors on their way to Python.
 
+use std::fmt::Write as _;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
@@ -85,7 +86,8 @@ impl Mismatch {
             ("mismatched", &self.mismatched),
         ];
         for (kind, names) in kinds.into_iter().filter(|(_, names)| !names.is_empty()) {
-            message.push_str(&format!("\n  {kind}: {}", names.join(", ")));
+            // Writing to a string never fails.
+            let _ = write!(message, "\n  {kind}: {}", names.join(", "));
         }
         let make = || -> PyResult<PyErr> {
             let class = py.import("pitstop.errors")?.getattr("StateMismatchError")?;
@@ -111,7 +113,7 @@ pub(super) fn os_error(py: Python<'_>, error: &io::Error) -> PyErr {
     };
     let make = || -> PyResult<PyErr> {
         let text = py.import("os")?.getattr("strerror")?.call1((number,))?;
-        let path = path.map(|path| path.into_os_string());
+        let path = path.map(PathBuf::into_os_string);
         Ok(PyErr::from_value(
             py.get_type::<PyOSError>().call1((number, text, path))?,
         ))
@@ -141,7 +143,7 @@ pub(super) fn from_checkpointer(py: Python<'_>, error: &CheckpointerError) -> Py
         CheckpointerError::Worker(failure) => match failure.operation() {
             Operation::Save => "SaveError",
             Operation::Delete => "DeleteError",
-            _ => "CallbackError",
+            Operation::Callback => "CallbackError",
         },
         _ => "CheckpointError",
     };

@@ -128,9 +128,10 @@ impl<'py> Planner<'py, '_> {
             return Ok(Fill::Keep(target.clone()));
         }
         if is_plain(target) {
-            return Ok(match takes_the_place(target, peeled(saved), self.tensors) {
-                true => self.fresh(saved),
-                false => self.mismatch(target, saved, name, names, &type_name(target)),
+            return Ok(if takes_the_place(target, peeled(saved), self.tensors) {
+                self.fresh(saved)
+            } else {
+                self.mismatch(target, saved, name, names, &type_name(target))
             });
         }
         // An array of a kind that cannot be described, such as a sparse one, is replaced.
@@ -230,10 +231,8 @@ impl<'py> Planner<'py, '_> {
         }
         if array.immutable {
             // It is replaced, by one of the framework that it has.
-            let kind = match arrays::framework(&array.kind) == arrays::framework(&leaf.kind) {
-                true => leaf.kind.clone(),
-                false => array.kind.clone(),
-            };
+            let same = arrays::framework(&array.kind) == arrays::framework(&leaf.kind);
+            let kind = if same { &leaf.kind } else { &array.kind }.clone();
             return self.fresh(&Node::Tensor(TensorRef {
                 kind,
                 ..leaf.clone()
@@ -263,11 +262,12 @@ impl<'py> Planner<'py, '_> {
         let module = Torch::get(target.py())?.map_or(Ok(false), |torch| torch.is_module(target))?;
         let names = if module { Names::Exact } else { Names::Saved };
         let state = target.call_method0(pyo3::intern!(target.py(), "state_dict"))?;
-        let fill = match state.is_instance_of::<PyDict>()
+        let fill = if state.is_instance_of::<PyDict>()
             && (module || self.partial || is_fillable(&state)?)
         {
-            true => self.plan_container(&state, inner, name, names)?,
-            false => self.fresh(inner),
+            self.plan_container(&state, inner, name, names)?
+        } else {
+            self.fresh(inner)
         };
         Ok(Fill::Object(target.clone(), Box::new(fill)))
     }
@@ -294,12 +294,13 @@ impl<'py> Planner<'py, '_> {
         }
         if let (Some(own), Node::Dict(entries)) = (fields_of(target)?, saved_as) {
             let planned = self.plan_entries(own, entries, name, names)?;
-            return Ok(match target.is_instance_of::<PyTuple>() {
-                true => Fill::Tuple(
+            return Ok(if target.is_instance_of::<PyTuple>() {
+                Fill::Tuple(
                     target.clone(),
                     planned.into_iter().map(|(_, fill)| fill).collect(),
-                ),
-                false => Fill::Fields(target.clone(), planned),
+                )
+            } else {
+                Fill::Fields(target.clone(), planned)
             });
         }
         let own = items_of(target)?;
@@ -309,14 +310,16 @@ impl<'py> Planner<'py, '_> {
         {
             // In plain containers what was saved counts; the types that the target has are kept.
             let names = if plain { Names::Saved } else { names };
-            let plan = |(i, (item, saved)): (usize, (&Bound<'py, PyAny>, &Node))| {
-                self.plan(item, saved, &join(name, &i.to_string()), names)
-            };
-            let planned = own.iter().zip(items).enumerate().map(plan);
-            let planned = planned.collect::<PyResult<Vec<_>>>()?;
-            return Ok(match target.is_instance_of::<PyTuple>() {
-                true => Fill::Tuple(target.clone(), planned),
-                false => Fill::Items(target.clone(), planned),
+            let pairs = own.iter().zip(items).enumerate();
+            let planned = pairs
+                .map(|(i, (item, saved))| {
+                    self.plan(item, saved, &join(name, &i.to_string()), names)
+                })
+                .collect::<PyResult<Vec<_>>>()?;
+            return Ok(if target.is_instance_of::<PyTuple>() {
+                Fill::Tuple(target.clone(), planned)
+            } else {
+                Fill::Items(target.clone(), planned)
             });
         }
         if let (true, Ok(_), Node::List(items)) = (plain, target.cast::<PyList>(), saved_as) {
@@ -501,10 +504,9 @@ fn fields_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Fields<'py>>> {
 /// Adds the names of all leaves of an object.
 fn leaf_names(object: &Bound<'_, PyAny>, name: &str, names: &mut Vec<String>) -> PyResult<()> {
     let children: Vec<(String, Bound<'_, PyAny>)> = if let Ok(dict) = object.cast::<PyDict>() {
-        let named = dict
-            .iter()
-            .map(|(key, value)| Ok((key_node(&key)?.name(), value)));
-        named.collect::<PyResult<_>>()?
+        dict.iter()
+            .map(|(key, value)| Ok((key_node(&key)?.name(), value)))
+            .collect::<PyResult<_>>()?
     } else if let Some(fields) = fields_of(object)? {
         fields
             .into_iter()
@@ -531,15 +533,14 @@ fn leaf_names(object: &Bound<'_, PyAny>, name: &str, names: &mut Vec<String>) ->
 fn saved_names(node: &Node, name: &str, names: &mut Vec<String>) {
     match peeled(node) {
         Node::Dict(entries) if !entries.is_empty() => {
-            entries
-                .iter()
-                .for_each(|(key, value)| saved_names(value, &join(name, &key.name()), names));
+            for (key, value) in entries {
+                saved_names(value, &join(name, &key.name()), names);
+            }
         }
         Node::List(items) | Node::Tuple(items) if !items.is_empty() => {
-            items
-                .iter()
-                .enumerate()
-                .for_each(|(i, item)| saved_names(item, &join(name, &i.to_string()), names));
+            for (i, item) in items.iter().enumerate() {
+                saved_names(item, &join(name, &i.to_string()), names);
+            }
         }
         _ => names.push(name.to_owned()),
     }
@@ -595,13 +596,12 @@ fn run(jobs: Vec<Job>, tensors: &[Tensor]) -> Result<(), ReadError> {
             tensor,
             into: &mut whole,
         }])?;
-        let mut stored = match job.leaf.view {
-            None => whole,
-            Some(_) => {
-                let mut stored = vec![0; job.nbytes];
-                gather_view(&Shown::of(&job.leaf, tensor, 0), &whole, &mut stored);
-                stored
-            }
+        let mut stored = if job.leaf.view.is_some() {
+            let mut stored = vec![0; job.nbytes];
+            gather_view(&Shown::of(&job.leaf, tensor, 0), &whole, &mut stored);
+            stored
+        } else {
+            whole
         };
         job.layout.scatter(&mut stored, job.extent.target());
     }
@@ -747,9 +747,10 @@ fn apply_fields<'py>(
     };
     let setattr = py.get_type::<PyAny>().getattr("__setattr__")?;
     for (name, value) in values {
-        match frozen {
-            true => drop(setattr.call1((&target, name, value))?),
-            false => target.setattr(name, value)?,
+        if frozen {
+            setattr.call1((&target, name, value))?;
+        } else {
+            target.setattr(name, value)?;
         }
     }
     Ok(target)

@@ -1,5 +1,7 @@
 //! From Python objects to a state.
 
+use std::fmt::Write as _;
+
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString,
@@ -74,16 +76,17 @@ impl Way<'_, '_> {
         if let Some(parent) = self.parent {
             parent.write(into);
         }
-        match &self.step {
+        // Writing to a string never fails.
+        let _ = match &self.step {
             Step::Key(key) => match key.repr() {
-                Ok(repr) => into.push_str(&format!("[{}]", quoted(&repr.to_string_lossy()))),
-                Err(_) => into.push_str("[?]"),
+                Ok(repr) => write!(into, "[{}]", quoted(&repr.to_string_lossy())),
+                Err(_) => write!(into, "[?]"),
             },
-            Step::Index(index) => into.push_str(&format!("[{index}]")),
-            Step::Field(name) => into.push_str(&format!(".{name}")),
+            Step::Index(index) => write!(into, "[{index}]"),
+            Step::Field(name) => write!(into, ".{name}"),
             // What an object gives as its state reads like the object itself.
-            Step::State => {}
-        }
+            Step::State => Ok(()),
+        };
     }
 }
 
@@ -386,7 +389,7 @@ impl Flattener<'_> {
                 node,
             ));
         }
-        Err(self.refuse(object, way, &why_not(object)?))
+        Err(self.refuse(object, way, &why_not(object)))
     }
 
     fn fields<'py>(
@@ -415,9 +418,10 @@ impl Flattener<'_> {
         way: Parent<'_, 'py>,
     ) -> PyResult<Node> {
         let factory = object.getattr("default_factory")?;
-        let name = match factory.is_none() {
-            true => "None".to_owned(),
-            false => FACTORIES
+        let name = if factory.is_none() {
+            "None".to_owned()
+        } else {
+            FACTORIES
                 .iter()
                 .find(|name| {
                     factory
@@ -433,7 +437,7 @@ impl Flattener<'_> {
                         FACTORIES.join(", ")
                     );
                     self.refuse(object, way, &why)
-                })?,
+                })?
         };
         let entries = self.dict(object, object.cast::<PyDict>()?, way)?;
         Ok(Node::tagged(
@@ -487,13 +491,12 @@ fn plain(object: &Bound<'_, PyAny>) -> PyResult<Option<Node>> {
         return integer(value).map(Some);
     }
     if let Ok(text) = object.cast_exact::<PyString>() {
-        return Ok(Some(match text.to_str() {
-            Ok(text) => Node::Str(text.to_owned()),
+        return Ok(Some(if let Ok(text) = text.to_str() {
+            Node::Str(text.to_owned())
+        } else {
             // Half of a surrogate pair: no Unicode text, but a Python string.
-            Err(_) => {
-                let bytes = text.call_method1("encode", ("utf-8", "surrogatepass"))?;
-                Node::tagged("str.surrogatepass", Node::Bytes(bytes.extract()?))
-            }
+            let bytes = text.call_method1("encode", ("utf-8", "surrogatepass"))?;
+            Node::tagged("str.surrogatepass", Node::Bytes(bytes.extract()?))
         }));
     }
     if let Ok(value) = object.cast_exact::<PyComplex>() {
@@ -554,7 +557,7 @@ fn scalar(object: &Bound<'_, PyAny>) -> Result<Node, Refusal> {
     let bytes = object.call_method0("tobytes")?;
     Ok(Node::tagged(
         format!("numpy.scalar:{text}"),
-        Node::Bytes(bytes.extract().map_err(PyErr::from)?),
+        Node::Bytes(bytes.extract()?),
     ))
 }
 
@@ -591,10 +594,10 @@ pub(super) fn dataclass_fields<'py>(
         .collect()
 }
 
-fn why_not(object: &Bound<'_, PyAny>) -> PyResult<String> {
+fn why_not(object: &Bound<'_, PyAny>) -> String {
     let of =
         |base: &str| format!("a subclass of {base} would lose what it adds; pass {base}(…) of it");
-    Ok(if object.is_instance_of::<PyDict>() {
+    if object.is_instance_of::<PyDict>() {
         of("dict")
     } else if object.is_instance_of::<PyList>() {
         of("list")
@@ -611,5 +614,5 @@ fn why_not(object: &Bound<'_, PyAny>) -> PyResult<String> {
     } else {
         "cannot be saved; give it state_dict() and load_state_dict(), or save what it is made of"
             .to_owned()
-    })
+    }
 }

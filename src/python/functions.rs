@@ -72,9 +72,12 @@ pub(super) fn restore<'py>(
 pub(super) fn checkpoints(py: Python<'_>, path: PathBuf) -> PyResult<Vec<CheckpointInfo>> {
     crossing("checkpoints", || {
         let run = Run::new(Arc::new(Local::new()), path);
-        let infos = py.detach(|| match run.is_checkpoint()? {
-            true => run.info_here().map(|info| vec![info]),
-            false => run.checkpoints(),
+        let infos = py.detach(|| {
+            if run.is_checkpoint()? {
+                run.info_here().map(|info| vec![info])
+            } else {
+                run.checkpoints()
+            }
         });
         let infos = infos.map_err(|error| restoring::to_error(py, error))?;
         infos
@@ -104,7 +107,11 @@ pub(super) fn checkpoints(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Checkpo
 ///     SaveError: It failed; ``__cause__`` is the ``OSError``. What was there before is as it was.
 #[pyfunction]
 #[pyo3(signature = (path, state, *, step=None, metrics=None, metadata=None, overwrite=false, fsync=true))]
-#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+#[expect(
+    clippy::too_many_arguments,
+    clippy::needless_pass_by_value,
+    reason = "they are keywords in Python, and converted from it"
+)]
 pub(super) fn save(
     py: Python<'_>,
     path: PathBuf,

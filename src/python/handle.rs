@@ -65,6 +65,7 @@ impl SaveHandle {
     }
 
     /// Blocks until the state may be changed. It is copied when ``save`` returns, so this returns at once.
+    #[expect(clippy::unused_self, reason = "it is a method in Python")]
     fn wait_snapshot(&self) {}
 
     /// Waits until the checkpoint is durable.

@@ -27,9 +27,10 @@ pub(super) fn build_like<'py>(
         mismatch: Mismatch::default(),
     };
     let built = shaper.build(template, node, "")?;
-    match shaper.mismatch.is_empty() {
-        true => Ok(built),
-        false => Err(shaper.mismatch.into_error(template.py())),
+    if shaper.mismatch.is_empty() {
+        Ok(built)
+    } else {
+        Err(shaper.mismatch.into_error(template.py()))
     }
 }
 
@@ -71,15 +72,15 @@ impl<'py> Shaper<'py, '_, '_> {
             Node::Dict(entries) => {
                 if let Ok(own) = template.cast::<PyDict>() {
                     let built = self.entries(own, entries, name)?;
-                    return match class.is(template.py().get_type::<PyDict>()) {
-                        true => Ok(built.into_any()),
-                        false => class.call1((built,)),
+                    return if class.is(template.py().get_type::<PyDict>()) {
+                        Ok(built.into_any())
+                    } else {
+                        class.call1((built,))
                     };
                 }
                 self.builder.build(node)
             }
-            Node::List(items) => self.items(template, items, node, name),
-            Node::Tuple(items) => self.items(template, items, node, name),
+            Node::List(items) | Node::Tuple(items) => self.items(template, items, node, name),
             _ => self.builder.build(node),
         }
     }
@@ -105,15 +106,13 @@ impl<'py> Shaper<'py, '_, '_> {
             });
         }
         let py = template.py();
-        match template.is_instance_of::<PyTuple>() {
-            true => {
-                let tuple = PyTuple::new(py, built)?;
-                match template.get_type().getattr_opt("_make")? {
-                    Some(make) if own.len() == items.len() => make.call1((tuple,)),
-                    _ => Ok(tuple.into_any()),
-                }
-            }
-            false => Ok(PyList::new(py, built)?.into_any()),
+        if !template.is_instance_of::<PyTuple>() {
+            return Ok(PyList::new(py, built)?.into_any());
+        }
+        let tuple = PyTuple::new(py, built)?;
+        match template.get_type().getattr_opt("_make")? {
+            Some(make) if own.len() == items.len() => make.call1((tuple,)),
+            _ => Ok(tuple.into_any()),
         }
     }
 
@@ -154,16 +153,14 @@ impl<'py> Shaper<'py, '_, '_> {
         let empty = self
             .builder
             .build(&Node::tagged(tag, Node::Dict(Vec::new())))?;
-        match empty.hasattr("update")? {
-            // `Counter.update` would add; entries are set one by one.
-            true => {
-                for (key, value) in built.iter() {
-                    empty.set_item(key, value)?;
-                }
-                Ok(empty)
-            }
-            false => self.builder.build(&Node::tagged(tag, value.clone())),
+        if !empty.hasattr("update")? {
+            return self.builder.build(&Node::tagged(tag, value.clone()));
         }
+        // `Counter.update` would add; entries are set one by one.
+        for (key, value) in built.iter() {
+            empty.set_item(key, value)?;
+        }
+        Ok(empty)
     }
 
     fn fields(
@@ -183,14 +180,13 @@ impl<'py> Shaper<'py, '_, '_> {
         for name in names {
             let own = template.getattr(PyString::new(template.py(), &name))?;
             let entry = entries.iter().find(|(key, _)| key.as_str() == Some(&name));
-            let value = match entry {
-                Some((_, value)) => self.build(&own, value, &join(path, &name))?,
-                None => {
-                    if !self.partial {
-                        self.mismatch.missing.push(join(path, &name));
-                    }
-                    own
+            let value = if let Some((_, value)) = entry {
+                self.build(&own, value, &join(path, &name))?
+            } else {
+                if !self.partial {
+                    self.mismatch.missing.push(join(path, &name));
                 }
+                own
             };
             values.push((name, value));
         }

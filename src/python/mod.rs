@@ -1,5 +1,9 @@
 //! The Python module `pitstop._native`. Everything here translates; what it translates to lives in the
 //! other rooms.
+#![expect(
+    clippy::doc_markdown,
+    reason = "what Python sees is documented as Python does it"
+)]
 
 mod arrays;
 mod build;

@@ -76,15 +76,14 @@ impl Extent {
                 high: 0,
             };
         }
-        let (low, high) = match strides {
-            Some(strides) => crate::state::reach(first as i128, itemsize, shape, strides),
-            None => {
-                let elements: u64 = shape.iter().product();
-                (
-                    first as i128,
-                    first as i128 + i128::from(elements) * itemsize as i128,
-                )
-            }
+        let (low, high) = if let Some(strides) = strides {
+            crate::state::reach(first as i128, itemsize, shape, strides)
+        } else {
+            let elements: u64 = shape.iter().product();
+            (
+                first as i128,
+                first as i128 + i128::from(elements) * itemsize as i128,
+            )
         };
         Extent {
             first,
@@ -230,6 +229,7 @@ impl Drop for Bytes {
 
 #[pymethods]
 impl Memory {
+    #[expect(clippy::needless_pass_by_value, reason = "the slot passes it by value")]
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,

@@ -40,7 +40,7 @@ pub(super) fn aside<T: Send + 'static>(
         .name("pitstop-restore".into())
         .spawn(run)?;
     let receiver = std::sync::Mutex::new(receiver);
-    let received = until(py, || {
+    let answer = until(py, || {
         let receiver = receiver
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -50,8 +50,7 @@ pub(super) fn aside<T: Send + 'static>(
             Err(mpsc::RecvTimeoutError::Disconnected) => Some(None),
         }
     })?;
-    received
-        .ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("the restoring thread panicked"))
+    answer.ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("the restoring thread panicked"))
 }
 
 /// When a wait is over, as Python gives it: seconds, or `None` for ever.

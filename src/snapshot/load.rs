@@ -180,7 +180,7 @@ mod tests {
             Ok(())
         }
 
-        fn name(&self) -> &str {
+        fn name(&self) -> &'static str {
             "a file"
         }
     }

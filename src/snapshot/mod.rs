@@ -1,6 +1,6 @@
 //! Copying tensors out of training memory, and back in.
 //!
-//! [`capture`] copies a state into the [`Arena`] in one pass with its checksums; [`load`] and [`verify`]
+//! [`capture()`] copies a state into the [`Arena`] in one pass with its checksums; [`load()`] and [`verify`]
 //! read stored tensors back and compare. All copying runs on a few threads at once, in blocks that stay in
 //! cache between the copy and the checksum.
 

@@ -180,7 +180,9 @@ impl Node {
         match self {
             Node::Tensor(leaf) => visit(leaf),
             Node::List(items) | Node::Tuple(items) | Node::Set(items) => {
-                items.iter().for_each(|item| item.for_each_tensor(visit));
+                for item in items {
+                    item.for_each_tensor(visit);
+                }
             }
             Node::Dict(entries) => {
                 for (key, value) in entries {
@@ -198,9 +200,9 @@ impl Node {
         match self {
             Node::Tensor(leaf) => visit(leaf),
             Node::List(items) | Node::Tuple(items) | Node::Set(items) => {
-                items
-                    .iter_mut()
-                    .for_each(|item| item.for_each_tensor_mut(visit));
+                for item in items {
+                    item.for_each_tensor_mut(visit);
+                }
             }
             Node::Dict(entries) => {
                 for (key, value) in entries {

@@ -204,9 +204,10 @@ fn flat_tensor(group: &[Placed], low: usize, high: usize, tensors: &[Tensor]) ->
 fn span(memory: &Memory, low: usize, high: usize) -> Option<Memory> {
     let base = memory.region.bytes().as_ptr() as usize;
     let covered = base <= low && high <= base + memory.region.bytes().len();
-    let (region, offset) = match covered {
-        true => (Arc::clone(&memory.region), low - base),
-        false => (memory.region.widened(low, high)?, 0),
+    let (region, offset) = if covered {
+        (Arc::clone(&memory.region), low - base)
+    } else {
+        (memory.region.widened(low, high)?, 0)
     };
     Some(Memory {
         region,

@@ -55,7 +55,7 @@ impl Tensor {
             }
             Data::Stored(_) => {}
             Data::Pieces(pieces) => {
-                check_tiling(dtype, shape, elements, pieces).map_err(|why| fail(&why))?
+                check_tiling(dtype, shape, elements, pieces).map_err(|why| fail(&why))?;
             }
         }
         Ok(Tensor {

@@ -89,6 +89,10 @@ impl Jax {
         })
     }
 
+    #[expect(
+        clippy::unused_self,
+        reason = "it shows that JAX is there, as for the other methods"
+    )]
     pub(super) fn make<'py>(
         &self,
         memory: &Bound<'py, Memory>,

@@ -16,6 +16,10 @@ use super::tensor::{Extent, Memory as PyMemory};
 use crate::state::{DType, Data, Memory, Node, Tensor, TensorRef, View};
 
 /// A Python array, described.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "four independent facts, not the states of a machine"
+)]
 pub(super) struct Array<'py> {
     /// Element type in a checkpoint.
     pub(super) dtype: DType,

@@ -160,18 +160,16 @@ impl Torch {
             .extract()?;
         let stored_size = element.stored.itemsize() as u64 * element.inner.unwrap_or(1);
         let itemsize = (stored_size as usize).max(1);
-        let strides = match contiguous {
-            true => None,
-            false => {
-                let strides: Vec<i64> =
-                    host.call_method0(pyo3::intern!(py, "stride"))?.extract()?;
-                Some(
-                    strides
-                        .into_iter()
-                        .map(|stride| stride * itemsize as i64)
-                        .collect::<Vec<_>>(),
-                )
-            }
+        let strides = if contiguous {
+            None
+        } else {
+            let strides: Vec<i64> = host.call_method0(pyo3::intern!(py, "stride"))?.extract()?;
+            Some(
+                strides
+                    .into_iter()
+                    .map(|stride| stride * itemsize as i64)
+                    .collect::<Vec<_>>(),
+            )
         };
         if strides.is_some() && element.packed > 1 {
             return Err(unsupported(
@@ -257,6 +255,10 @@ impl Torch {
     }
 
     /// The tensor's memory, to be filled in place by `copy_` if it is not on the host.
+    #[expect(
+        clippy::unused_self,
+        reason = "it shows that torch is there, as for the other methods"
+    )]
     pub(in crate::python) fn detached<'py>(
         &self,
         tensor: &Bound<'py, PyAny>,
@@ -303,7 +305,7 @@ impl Torch {
                     .iter()
                     .any(|stride| *stride < 0 || stride % itemsize != 0)
                 {
-                    return self.copy_through_numpy(memory, shown);
+                    return copy_through_numpy(memory, shown);
                 }
                 let (_, high) = crate::state::reach(0, itemsize as usize, &shape, strides);
                 (shown.offset, high as u64 / itemsize as u64)
@@ -319,19 +321,6 @@ impl Torch {
                 flat.call_method1("as_strided", (shape_tuple, strides))
             }
         }
-    }
-
-    /// torch has no arrays that run backwards: those become copies.
-    fn copy_through_numpy<'py>(
-        &self,
-        memory: &Bound<'py, Memory>,
-        shown: &Shown<'_>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let array = Numpy::import(memory.py())?.make(memory, shown)?;
-        memory
-            .py()
-            .import("torch")?
-            .call_method1("from_numpy", (array.call_method0("copy")?,))
     }
 
     fn dtype_for<'py>(&self, py: Python<'py>, shown: &Shown<'_>) -> PyResult<Bound<'py, PyAny>> {
@@ -367,12 +356,12 @@ impl Torch {
         name: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
         let dtype = py.import("torch")?.getattr(name)?;
-        match dtype.is_instance(self.dtype.bind(py))? {
-            true => Ok(dtype),
-            false => Err(PyValueError::new_err(format!(
+        if !dtype.is_instance(self.dtype.bind(py))? {
+            return Err(PyValueError::new_err(format!(
                 "torch.{name} is no element type"
-            ))),
+            )));
         }
+        Ok(dtype)
     }
 
     pub(in crate::python) fn make_parameter<'py>(
@@ -404,4 +393,16 @@ fn on_host<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, bool
     }
     let copied = !host.is(tensor);
     Ok((host, copied))
+}
+
+/// torch has no arrays that run backwards: those become copies.
+fn copy_through_numpy<'py>(
+    memory: &Bound<'py, Memory>,
+    shown: &Shown<'_>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let array = Numpy::import(memory.py())?.make(memory, shown)?;
+    memory
+        .py()
+        .import("torch")?
+        .call_method1("from_numpy", (array.call_method0("copy")?,))
 }

@@ -1,0 +1,11 @@
+//! What saving does to a disk: in which order, and what is left when a call fails.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+mod failing;
+mod order;
+mod run;
+mod strangers;
+#[path = "../worker/time_limit.rs"]
+mod time_limit;
+mod watched;
