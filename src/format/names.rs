@@ -118,10 +118,8 @@ struct Namer {
 impl Namer {
     fn visit(&mut self, node: &Node, path: &Path) {
         match node {
-            Node::Tensor(leaf) => {
-                if self.names.get(leaf.index).is_some_and(Option::is_none) {
-                    self.names[leaf.index] = Some(self.name(path, self.pieces[leaf.index]));
-                }
+            Node::Tensor(leaf) if self.names.get(leaf.index).is_some_and(Option::is_none) => {
+                self.names[leaf.index] = Some(self.name(path, self.pieces[leaf.index]));
             }
             Node::List(items) | Node::Tuple(items) | Node::Set(items) => {
                 for (i, item) in items.iter().enumerate() {
@@ -232,13 +230,13 @@ fn folded(stem: &str) -> String {
 
 /// `wanted`, or `wanted~2`, `wanted~3`, … : the first that `claim` accepts.
 fn unique(wanted: &str, mut claim: impl FnMut(&str) -> bool) -> String {
-    if claim(wanted) {
-        return wanted.to_owned();
+    let mut name = wanted.to_owned();
+    let mut number = 1u64;
+    while !claim(&name) {
+        number += 1;
+        name = format!("{wanted}~{number}");
     }
-    (2u64..)
-        .map(|n| format!("{wanted}~{n}"))
-        .find(|name| claim(name))
-        .unwrap_or_else(|| unreachable!("there are more numbers than tensors"))
+    name
 }
 
 #[cfg(test)]
