@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::ThreadId;
 
 use pyo3::prelude::*;
 
@@ -21,8 +22,8 @@ pub(super) struct Core {
     pub(super) run: Run,
     pub(super) options: Options,
     pub(super) arena: Arena,
-    /// Held while a save takes its snapshot, by one thread at a time.
-    saving: Mutex<()>,
+    /// The thread that takes a snapshot now: one at a time.
+    saver: Mutex<Option<ThreadId>>,
     /// Python objects whose memory saves still read, each with the save that does.
     lent: Mutex<Vec<Lent>>,
     /// Steps whose checkpoints were found damaged: saving them again replaces them.
@@ -33,6 +34,17 @@ pub(super) struct Core {
 
 /// A save, and the objects whose memory it reads.
 type Lent = (Arc<Pending>, Vec<Py<PyAny>>);
+
+/// The right to take a snapshot, until dropped.
+pub(super) struct Saving<'a> {
+    core: &'a Core,
+}
+
+impl Drop for Saving<'_> {
+    fn drop(&mut self) {
+        *lock(&self.core.saver) = None;
+    }
+}
 
 /// All checkpointers of the process that are alive.
 static ALIVE: Mutex<Vec<Weak<Core>>> = Mutex::new(Vec::new());
@@ -63,7 +75,7 @@ impl Core {
             run,
             options,
             arena: Arena::default(),
-            saving: Mutex::default(),
+            saver: Mutex::default(),
             lent: Mutex::default(),
             damaged: Mutex::default(),
             interrupted: stops_a_loop,
@@ -127,14 +139,28 @@ impl Core {
     }
 
     /// The right to take a snapshot; waits for other threads that do.
-    pub(super) fn begin_save(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, ()>> {
+    ///
+    /// # Errors
+    ///
+    /// If this very thread is taking one: a signal handler, or an object that is asked for its state, called
+    /// `save` again, and would wait for itself.
+    pub(super) fn begin_save(&self, py: Python<'_>) -> PyResult<Saving<'_>> {
+        let me = std::thread::current().id();
         loop {
-            match self.saving.try_lock() {
-                Ok(guard) => return Ok(guard),
-                Err(std::sync::TryLockError::Poisoned(poisoned)) => {
-                    return Ok(poisoned.into_inner());
+            let before = {
+                let mut saver = lock(&self.saver);
+                let before = *saver;
+                saver.get_or_insert(me);
+                before
+            };
+            match before {
+                None => return Ok(Saving { core: self }),
+                Some(holder) if holder == me => {
+                    let why = "save was called again inside save, by a signal handler or by an object that was \
+                               asked for its state";
+                    return Err(errors::named(py, "CheckpointError", why));
                 }
-                Err(std::sync::TryLockError::WouldBlock) => {
+                Some(_) => {
                     py.detach(|| std::thread::sleep(std::time::Duration::from_millis(1)));
                     py.check_signals()?;
                 }

@@ -154,9 +154,6 @@ impl Flattener<'_> {
                 }
             };
         }
-        if let Some(node) = framework_value(object)? {
-            return node.map_err(|refusal| refusal.at(&self.place(way), object));
-        }
         match arrays::describe(object) {
             Ok(Some(array)) => return self.array(object, &array, way),
             Ok(None) => {}
@@ -164,6 +161,9 @@ impl Flattener<'_> {
                 Some(result) => return result,
                 None => return Err(refusal.at(&self.place(way), object)),
             },
+        }
+        if let Some(node) = framework_value(object)? {
+            return node.map_err(|refusal| refusal.at(&self.place(way), object));
         }
         self.check_nesting(object, way)?;
         self.rich(object, way)

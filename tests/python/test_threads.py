@@ -164,3 +164,19 @@ def test_other_threads_run_while_one_waits(checkpointer, big_state):
         time.sleep(0.0005)
     thread.join()
     assert ticks >= 3
+
+
+def test_save_inside_save_is_refused_instead_of_waiting_for_itself(checkpointer):
+    # An object that saves while it is asked for its state, or a signal handler, waited for its own turn for ever.
+    class Recursive:
+        def state_dict(self):
+            checkpointer.save(2, {"n": 2})
+            return {}
+
+        def load_state_dict(self, state):
+            raise AssertionError(state)
+
+    with pytest.raises(pitstop.CheckpointError, match="inside save"):
+        checkpointer.save(1, {"object": Recursive()})
+    checkpointer.save(3, {"n": 3}).result()
+    assert checkpointer.steps() == [3]

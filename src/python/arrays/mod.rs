@@ -49,10 +49,14 @@ pub(super) fn describe<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Array<'
     {
         return torch.describe(object).map(Some);
     }
-    if let Some(numpy) = numpy::Numpy::get(py)?
-        && numpy.is_array(object)?
-    {
-        return numpy.describe(object).map(Some);
+    if let Some(numpy) = numpy::Numpy::get(py)? {
+        if numpy.is_array(object)? {
+            return numpy.describe(object).map(Some);
+        }
+        // Scalars have a buffer too, and are no arrays.
+        if numpy.is_scalar(object)? {
+            return Ok(None);
+        }
     }
     if let Some(jax) = jax::Jax::get(py)?
         && jax.is_array(object)?
