@@ -122,10 +122,20 @@ fn prepare(
         &[&bytes],
         &|_| (),
     )?;
-    // Only a checkpoint is replaced. Whatever else has its name belongs to somebody else.
-    let there = site.parent.join(site.name).join(MANIFEST);
-    let replaces = options.overwrite && site.storage.kind(&there).is_ok_and(|kind| kind.is_some());
+    let replaces = options.overwrite && is_checkpoint(site)?;
     Ok((manifest, replaces))
+}
+
+/// Only a checkpoint is ever replaced. Whatever else has its name belongs to somebody else.
+fn is_checkpoint(site: &Site<'_>) -> io::Result<bool> {
+    match site
+        .storage
+        .kind(&site.parent.join(site.name).join(MANIFEST))
+    {
+        Ok(kind) => Ok(kind.is_some()),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn invalid(error: FormatError) -> io::Error {

@@ -72,3 +72,12 @@ pub(super) fn type_name(object: &Bound<'_, PyAny>) -> String {
         _ => name,
     }
 }
+
+/// A name below a path of names.
+pub(super) fn join(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
+}

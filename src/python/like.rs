@@ -6,7 +6,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use super::arrays::{self, jax::Jax};
 use super::build::Builder;
 use super::errors::Mismatch;
-use super::known::text;
+use super::known::{join, text};
 use crate::state::Node;
 
 /// Builds `node` with the container types of `template`; where the template says nothing, as without one.
@@ -224,14 +224,6 @@ fn is_container(tag: &str) -> bool {
     let name = tag.split(':').next().unwrap_or(tag);
     matches!(name, "namedtuple" | "dataclass" | "types.SimpleNamespace")
         || name.starts_with("collections.")
-}
-
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
-    }
 }
 
 /// The framework of a template's leaf, if it is an array, or stands for one in JAX.

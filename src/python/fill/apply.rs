@@ -1,0 +1,137 @@
+//! Putting things in their places: plain values, and the states of objects.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyAny, PyDict, PyList, PyString, PyTuple};
+
+use super::Fill;
+use crate::python::arrays::torch::Torch;
+use crate::python::build::Builder;
+use crate::state::Node;
+
+/// Puts plain values in their places and gives objects their state.
+pub(super) fn apply<'py>(
+    fill: Fill<'py>,
+    fresh: &[Node],
+    builder: &mut Builder<'py, '_>,
+) -> PyResult<Bound<'py, PyAny>> {
+    match fill {
+        Fill::Keep(object) => Ok(object),
+        Fill::Fresh(index) => builder.build(&fresh[index]),
+        Fill::Copy(target, index) => {
+            let source = builder.build(&fresh[index])?;
+            let detached = Torch::import(target.py())?.detached(&target)?;
+            detached.call_method1("copy_", (source,))?;
+            Ok(target)
+        }
+        Fill::Entries(dict, entries) => {
+            for (key, fill) in entries {
+                if let Some(value) = changed(fill, fresh, builder)? {
+                    dict.set_item(key, value)?;
+                }
+            }
+            Ok(dict)
+        }
+        Fill::Contents(target, index) => {
+            let contents = builder.build(&fresh[index])?;
+            if let Ok(list) = target.cast::<PyList>() {
+                list.set_slice(0, list.len(), &contents)?;
+            } else {
+                let dict = target.cast::<PyDict>()?;
+                dict.clear();
+                for (key, value) in contents.cast::<PyDict>()?.iter() {
+                    target.set_item(key, value)?;
+                }
+            }
+            Ok(target)
+        }
+        Fill::NewDict(entries) => {
+            let dict = PyDict::new(builder.py());
+            for (key, fill) in entries {
+                dict.set_item(key, apply(fill, fresh, builder)?)?;
+            }
+            Ok(dict.into_any())
+        }
+        Fill::Items(list, items) => {
+            for (i, fill) in items.into_iter().enumerate() {
+                if let Some(value) = changed(fill, fresh, builder)? {
+                    list.set_item(i, value)?;
+                }
+            }
+            Ok(list)
+        }
+        Fill::Fields(object, fields) => apply_fields(object, fields, fresh, builder),
+        Fill::Tuple(tuple, items) => {
+            let items = items
+                .into_iter()
+                .map(|fill| apply(fill, fresh, builder))
+                .collect::<PyResult<Vec<_>>>()?;
+            let values = PyTuple::new(builder.py(), items)?;
+            let class = tuple.get_type();
+            match class.getattr_opt("_make")? {
+                Some(make) => make.call1((values,)),
+                None => Ok(values.into_any()),
+            }
+        }
+        Fill::Object(object, state) => {
+            let state = apply(*state, fresh, builder)?;
+            object.call_method1(pyo3::intern!(object.py(), "load_state_dict"), (state,))?;
+            Ok(object)
+        }
+    }
+}
+
+/// The value if it is another object than before.
+fn changed<'py>(
+    fill: Fill<'py>,
+    fresh: &[Node],
+    builder: &mut Builder<'py, '_>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let before = match &fill {
+        Fill::Keep(_) => return Ok(None),
+        Fill::Entries(object, _)
+        | Fill::Contents(object, _)
+        | Fill::Items(object, _)
+        | Fill::Fields(object, _)
+        | Fill::Object(object, _) => Some(object.clone()),
+        _ => None,
+    };
+    let after = apply(fill, fresh, builder)?;
+    Ok(Some(after).filter(|after| before.is_none_or(|before| !before.is(after))))
+}
+
+fn apply_fields<'py>(
+    object: Bound<'py, PyAny>,
+    fields: Vec<(Bound<'py, PyAny>, Fill<'py>)>,
+    fresh: &[Node],
+    builder: &mut Builder<'py, '_>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut values = Vec::new();
+    for (name, fill) in fields {
+        if let Some(value) = changed(fill, fresh, builder)? {
+            values.push((name.cast_into::<PyString>()?, value));
+        }
+    }
+    if values.is_empty() {
+        return Ok(object);
+    }
+    let py = builder.py();
+    let frozen = match object.get_type().getattr_opt("__dataclass_params__")? {
+        Some(params) => params.getattr("frozen")?.is_truthy()?,
+        None => false,
+    };
+    // A frozen object keeps its values for whoever else holds it; its container gets a changed copy.
+    let target = if frozen {
+        py.import("copy")?.call_method1("copy", (&object,))?
+    } else {
+        object
+    };
+    let setattr = py.get_type::<PyAny>().getattr("__setattr__")?;
+    for (name, value) in values {
+        if frozen {
+            setattr.call1((&target, name, value))?;
+        } else {
+            target.setattr(name, value)?;
+        }
+    }
+    Ok(target)
+}

@@ -1,0 +1,95 @@
+//! Reading tensors into the memory of arrays that are there.
+
+use crate::python::arrays::{Array, Shown};
+use crate::python::build::gather_view;
+use crate::python::tensor::Extent;
+use crate::snapshot::{Layout, ReadError, Target, load_into};
+use crate::state::{Tensor, TensorRef};
+
+/// An array whose memory is filled.
+pub(super) struct Write<'py> {
+    pub(super) leaf: TensorRef,
+    pub(super) array: Array<'py>,
+}
+
+/// One array to fill, apart from Python.
+pub(super) struct Job {
+    leaf: TensorRef,
+    extent: Extent,
+    layout: Layout,
+    nbytes: usize,
+    /// The memory takes the stored form of the whole tensor as it is.
+    direct: bool,
+}
+
+impl Job {
+    pub(super) fn new(write: &Write<'_>, tensors: &[Tensor]) -> Job {
+        let Write { leaf, array } = write;
+        let direct = array.strides.is_none() && !array.big_endian && leaf.view.is_none();
+        Job {
+            leaf: leaf.clone(),
+            extent: array.extent,
+            layout: Layout::new(
+                array.dtype,
+                &array.shape,
+                array.strides.as_deref(),
+                array.extent.offset(),
+                array.big_endian,
+            ),
+            nbytes: Shown::of(leaf, &tensors[leaf.index], 0).nbytes(),
+            direct,
+        }
+    }
+}
+
+/// Fills all arrays. Those whose memory nobody else shares are read straight into it, side by side; the
+/// others one after the other.
+pub(super) fn run(jobs: Vec<Job>, tensors: &[Tensor]) -> Result<(), ReadError> {
+    let alone = without_overlap(&jobs);
+    let (direct, other): (Vec<_>, Vec<_>) = jobs
+        .into_iter()
+        .zip(alone)
+        .partition(|(job, alone)| *alone && job.direct);
+    let targets = direct.iter().map(|(job, _)| Target {
+        tensor: &tensors[job.leaf.index],
+        into: job.extent.target(),
+    });
+    load_into(targets.collect())?;
+    for (job, _) in other {
+        let tensor = &tensors[job.leaf.index];
+        let mut whole = vec![0; tensor.nbytes() as usize];
+        load_into(vec![Target {
+            tensor,
+            into: &mut whole,
+        }])?;
+        let mut stored = if job.leaf.view.is_some() {
+            let mut stored = vec![0; job.nbytes];
+            gather_view(&Shown::of(&job.leaf, tensor, 0), &whole, &mut stored);
+            stored
+        } else {
+            whole
+        };
+        job.layout.scatter(&mut stored, job.extent.target());
+    }
+    Ok(())
+}
+
+/// For each job, whether its memory is that of no other job.
+fn without_overlap(jobs: &[Job]) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..jobs.len()).collect();
+    order.sort_by_key(|&i| jobs[i].extent.bounds());
+    let mut alone = vec![true; jobs.len()];
+    let mut reach: Option<usize> = None;
+    for i in order {
+        if let Some(before) = reach
+            && jobs[before].extent.overlaps(&jobs[i].extent)
+        {
+            alone[before] = false;
+            alone[i] = false;
+        }
+        if reach.is_none_or(|before| jobs[before].extent.bounds().1 < jobs[i].extent.bounds().1) {
+            reach = Some(i);
+        }
+    }
+    alone
+}
