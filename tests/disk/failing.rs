@@ -162,7 +162,7 @@ fn for_each_failure(
         let visible = |name: &String| name == ".lock" || name.starts_with("step-");
         assert!(left.iter().all(visible), "{case}: {left:?}");
     }
-    assert!(failures > 10, "only {failures} calls made the save fail");
+    assert!(failures >= 10, "only {failures} calls made the save fail");
 }
 
 #[test]
