@@ -1,39 +1,27 @@
 //! `AsyncCheckpointer`: the face of the worker.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyMapping};
 use pyo3::{PyTraverseError, PyVisit};
 
+use super::arguments::{count, save_options};
 use super::core::Core;
 use super::crossing::crossing;
 use super::errors;
-use super::flatten::{Flattened, flatten};
 use super::handle::SaveHandle;
 use super::info::CheckpointInfo;
 use super::interrupter::Interrupter;
 use super::known::text;
 use super::restoring::{self, Request};
 use super::retention::{Decision, Policy, parse_mode};
+use super::submitting::{OnBusy, Terms, look, python_infos, submit};
 use super::waiting::{Deadline, MOMENT, until};
-use crate::checkpointer::{CheckpointerError, Pending, TrySubmitError};
-use crate::file_checkpointer::{
-    CheckpointInfo as Info, Options, RestoreError, SaveOptions, Ticket, Transfer,
-};
-use crate::snapshot::{bytes_to_copy, capture, hold_still};
+use crate::checkpointer::{CheckpointerError, TrySubmitError};
+use crate::file_checkpointer::{CheckpointInfo as Info, Options, RestoreError};
 use crate::storage::LockError;
-
-/// What a save does while another is in flight.
-#[derive(Clone, Copy)]
-enum OnBusy {
-    Wait,
-    Skip,
-    Raise,
-}
 
 /// Saves the state of a training run in the background, and gives it back.
 ///
@@ -69,9 +57,7 @@ enum OnBusy {
 #[pyclass(frozen, weakref, name = "AsyncCheckpointer", module = "pitstop")]
 pub(super) struct AsyncCheckpointer {
     core: Option<Arc<Core>>,
-    policy: Policy,
-    on_busy: OnBusy,
-    memory_limit: Option<u64>,
+    terms: Terms,
 }
 
 impl AsyncCheckpointer {
@@ -145,9 +131,11 @@ impl AsyncCheckpointer {
             core.enter(py)?;
             Ok(AsyncCheckpointer {
                 core: Some(core),
-                policy,
-                on_busy,
-                memory_limit,
+                terms: Terms {
+                    policy,
+                    on_busy,
+                    memory_limit,
+                },
             })
         })
     }
@@ -188,67 +176,8 @@ impl AsyncCheckpointer {
         crossing("AsyncCheckpointer.save", || {
             let core = self.enter_open(py)?;
             let step = count(step, "step")?;
-            let mut options = save_options(metrics, metadata, overwrite)?;
-            core.raise_earlier_failure(py)?;
-            let _one_at_a_time = core.begin_save(py)?;
-            if !core.worker().is_idle() {
-                match self.on_busy {
-                    OnBusy::Wait => core.wait_idle(py)?,
-                    OnBusy::Skip => return Ok(SaveHandle::skipped_at(step)),
-                    OnBusy::Raise => {
-                        return Err(errors::named(
-                            py,
-                            "CheckpointError",
-                            "another save is in flight",
-                        ));
-                    }
-                }
-            }
-            core.raise_earlier_failure(py)?;
-            options.overwrite |= may_replace(py, core, step, overwrite)?;
-            let Flattened {
-                state,
-                owners,
-                lenders,
-            } = flatten(state, "state")?;
-            let mut broken_rule = None;
-            if self.policy.has_callable() {
-                let rule = self.retention_after(py, core, step, state.nbytes(), &options);
-                // A function that fails must not cost a checkpoint: all stay, and it is raised afterwards.
-                let rule = rule.unwrap_or_else(|error| {
-                    broken_rule = Some(error);
-                    crate::Retention::All
-                });
-                options.retention = Some(rule);
-            }
-            let limited = self
-                .memory_limit
-                .is_some_and(|limit| bytes_to_copy(&state) > limit);
-            let state = if limited { hold_still(state) } else { state };
-            let state = py
-                .detach(|| capture(state, &core.arena))
-                .map_err(|error| errors::os_error(py, &error))?;
-            let ticket = Arc::new(Ticket::default());
-            let transfer = Transfer {
-                state,
-                options,
-                ticket: Arc::clone(&ticket),
-            };
-            let pending = Arc::new(hand_over(py, core, step, transfer)?);
-            if limited {
-                // The worker reads the training's own memory, so there is no way back before it is done.
-                py.detach(|| {
-                    while !pending.done() {
-                        core.worker().wait_idle(MOMENT);
-                    }
-                });
-            }
-            drop(owners);
-            core.lend(Arc::clone(&pending), lenders);
-            match broken_rule {
-                Some(error) => Err(error),
-                None => Ok(SaveHandle::new(step, pending, ticket)),
-            }
+            let options = save_options(metrics, metadata, overwrite)?;
+            submit(py, core, &self.terms, step, state, options)
         })
     }
 
@@ -456,7 +385,7 @@ impl AsyncCheckpointer {
     fn plan(&self, py: Python<'_>) -> PyResult<Vec<Decision>> {
         let core = self.enter(py)?;
         let infos = look(py, || core.run.checkpoints())?;
-        let retention = self.policy.resolve(py, &python_infos(py, &infos)?)?;
+        let retention = self.terms.policy.resolve(py, &python_infos(py, &infos)?)?;
         let summaries: Vec<_> = infos.iter().map(Info::summary).collect();
         Ok(retention
             .decide(&summaries)
@@ -536,32 +465,7 @@ impl AsyncCheckpointer {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.policy.traverse(&visit)
-    }
-}
-
-impl AsyncCheckpointer {
-    /// The rule for after this save, with the answers of the user's functions.
-    fn retention_after(
-        &self,
-        py: Python<'_>,
-        core: &Core,
-        step: u64,
-        nbytes: u64,
-        options: &SaveOptions,
-    ) -> PyResult<crate::Retention> {
-        let mut infos = look(py, || core.run.checkpoints())?;
-        infos.retain(|info| info.step != step);
-        infos.push(Info {
-            step,
-            path: core.run.path(step),
-            created: std::time::SystemTime::now(),
-            metrics: options.metrics.clone(),
-            metadata: options.metadata.clone(),
-            nbytes,
-        });
-        infos.sort_by_key(|info| info.step);
-        self.policy.resolve(py, &python_infos(py, &infos)?)
+        self.terms.policy.traverse(&visit)
     }
 }
 
@@ -573,13 +477,6 @@ impl Drop for AsyncCheckpointer {
     }
 }
 
-fn python_infos<'py>(py: Python<'py>, infos: &[Info]) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    infos
-        .iter()
-        .map(|info| Ok(Bound::new(py, CheckpointInfo::new(py, info)?)?.into_any()))
-        .collect()
-}
-
 fn with_notes(py: Python<'_>, error: PyErr, others: &[CheckpointerError]) -> PyErr {
     for other in others {
         // A note that cannot be added must not take the place of the error.
@@ -588,129 +485,6 @@ fn with_notes(py: Python<'_>, error: PyErr, others: &[CheckpointerError]) -> PyE
             .call_method1("add_note", (format!("also: {other}"),));
     }
     error
-}
-
-/// A number that counts something: an integer, not negative.
-pub(super) fn count(value: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
-    let number = value.call_method0("__index__").map_err(|_| {
-        PyTypeError::new_err(format!(
-            "{what} must be an integer, not {}",
-            super::known::type_name(value)
-        ))
-    })?;
-    // Steps travel as `usize` and are compared with `i64` in other tools.
-    let small = number.extract::<i64>().ok();
-    if let Some(number) = small.and_then(|number| u64::try_from(number).ok()) {
-        return Ok(number);
-    }
-    let why = format!(
-        "{what} must be between 0 and 2**63 - 1, not {}",
-        text(&number)?
-    );
-    Err(PyValueError::new_err(why))
-}
-
-/// Metrics and metadata as they are kept.
-pub(super) fn save_options(
-    metrics: Option<&Bound<'_, PyAny>>,
-    metadata: Option<&Bound<'_, PyAny>>,
-    overwrite: bool,
-) -> PyResult<SaveOptions> {
-    let mut options = SaveOptions {
-        overwrite,
-        ..SaveOptions::default()
-    };
-    if let Some(metrics) = metrics {
-        let mapping = metrics
-            .cast::<PyMapping>()
-            .map_err(|_| PyTypeError::new_err("metrics must be a mapping from names to numbers"))?;
-        options.metrics = read_metrics(mapping)?;
-    }
-    if let Some(metadata) = metadata {
-        let flattened = flatten(metadata, "metadata")?;
-        if !flattened.state.tensors.is_empty() {
-            return Err(errors::named(
-                metadata.py(),
-                "UnsupportedTypeError",
-                "metadata holds arrays; put those into the state",
-            ));
-        }
-        options.metadata = flattened.state.root;
-    }
-    Ok(options)
-}
-
-fn read_metrics(metrics: &Bound<'_, PyMapping>) -> PyResult<BTreeMap<String, f64>> {
-    let mut read = BTreeMap::new();
-    let dict = metrics
-        .py()
-        .get_type::<PyDict>()
-        .call1((metrics,))?
-        .cast_into::<PyDict>()?;
-    for (name, value) in dict.iter() {
-        let name: String = name
-            .extract()
-            .map_err(|_| PyTypeError::new_err("names of metrics must be text"))?;
-        let value: f64 = value.extract().map_err(|_| {
-            PyTypeError::new_err(format!(
-                "metric {name:?} must be a number, not {}",
-                super::known::type_name(&value)
-            ))
-        })?;
-        read.insert(name, value);
-    }
-    Ok(read)
-}
-
-/// Whether what lies under the step's name is to be replaced.
-///
-/// # Errors
-///
-/// `StepExistsError` if it is there and is to stay.
-fn may_replace(py: Python<'_>, core: &Core, step: u64, overwrite: bool) -> PyResult<bool> {
-    let path = core.run.path(step);
-    let damaged = match py.detach(|| core.run.info(step)) {
-        Ok(_) => core.is_known_damaged(step),
-        Err(RestoreError::Corrupt { .. }) => true,
-        // What is no checkpoint, or cannot be looked at, shows when the save is published.
-        Err(RestoreError::NotFound { .. } | RestoreError::Io(_)) => return Ok(overwrite),
-        // A checkpoint that is in order, under another name or of a newer pitstop.
-        Err(_) => false,
-    };
-    if damaged || overwrite {
-        return Ok(true);
-    }
-    let why = format!(
-        "step {step} was saved before, in {}; pass overwrite=True to replace it",
-        path.display()
-    );
-    Err(errors::named(py, "StepExistsError", &why))
-}
-
-fn hand_over(py: Python<'_>, core: &Core, step: u64, transfer: Transfer) -> PyResult<Pending> {
-    let mut transfer = Some(transfer);
-    let worker = core.worker();
-    let handed = until(py, || {
-        match worker.try_submit(step as usize, transfer.take()?) {
-            Ok(pending) => Some(Ok(pending)),
-            Err(TrySubmitError::Busy(back)) => {
-                transfer = Some(back);
-                worker.wait_idle(MOMENT);
-                None
-            }
-            Err(TrySubmitError::Failed(error, _)) => Some(Err(error)),
-        }
-    })?;
-    handed.map_err(|error| errors::from_checkpointer(py, &error))
-}
-
-/// Looks at the run, without the GIL. A run whose directory is gone has no checkpoints.
-fn look<T: Send>(
-    py: Python<'_>,
-    look: impl FnOnce() -> Result<T, RestoreError> + Send,
-) -> PyResult<T> {
-    py.detach(look)
-        .map_err(|error| restoring::to_error(py, error))
 }
 
 /// The exception for a directory that cannot be opened for writing.

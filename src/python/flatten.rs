@@ -1,14 +1,14 @@
 //! From Python objects to a state.
 
-use std::fmt::Write as _;
+mod values;
+mod way;
 
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString,
-    PyTuple, PyType,
-};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
 
-use super::arrays::{self, Array, jax::Jax, numpy, numpy::Numpy, torch::Torch};
+use self::values::{Container, container_class, framework_value, plain, why_not};
+use self::way::{Step, Way};
+use super::arrays::{self, Array, jax::Jax, numpy::Numpy, torch::Torch};
 use super::errors::Refusal;
 use super::known::{Std, text, type_name};
 use crate::format::MAX_DEPTH;
@@ -46,63 +46,6 @@ pub(super) fn flatten(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Flatten
 /// The node of a dictionary key, to compare keys by.
 pub(super) fn key_node(key: &Bound<'_, PyAny>) -> PyResult<Node> {
     Ok(flatten(key, "key")?.state.root)
-}
-
-/// A step from a container to what it holds.
-enum Step<'a, 'py> {
-    Key(&'a Bound<'py, PyAny>),
-    Index(usize),
-    Field(&'a str),
-    State,
-}
-
-/// The way to an object: the container that holds it, and the step from there.
-struct Way<'a, 'py> {
-    parent: Option<&'a Way<'a, 'py>>,
-    container: &'a Bound<'py, PyAny>,
-    step: Step<'a, 'py>,
-}
-
-impl Way<'_, '_> {
-    fn depth(&self) -> usize {
-        1 + self.parent.map_or(0, Way::depth)
-    }
-
-    fn passes(&self, object: &Bound<'_, PyAny>) -> bool {
-        self.container.is(object) || self.parent.is_some_and(|parent| parent.passes(object))
-    }
-
-    fn write(&self, into: &mut String) {
-        if let Some(parent) = self.parent {
-            parent.write(into);
-        }
-        // Writing to a string never fails.
-        let _ = match &self.step {
-            Step::Key(key) => match key.repr() {
-                Ok(repr) => write!(into, "[{}]", quoted(&repr.to_string_lossy())),
-                Err(_) => write!(into, "[?]"),
-            },
-            Step::Index(index) => write!(into, "[{index}]"),
-            Step::Field(name) => write!(into, ".{name}"),
-            // What an object gives as its state reads like the object itself.
-            Step::State => Ok(()),
-        };
-    }
-}
-
-/// A text key in double quotes, as the documentation writes paths, and cut if it is endless.
-fn quoted(repr: &str) -> String {
-    let plain = repr
-        .strip_prefix('\'')
-        .and_then(|rest| rest.strip_suffix('\''));
-    let text = match plain {
-        Some(inner) if !inner.contains(['"', '\\']) => format!("\"{inner}\""),
-        _ => repr.to_owned(),
-    };
-    match text.char_indices().nth(80) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
 }
 
 struct Flattener<'a> {
@@ -452,115 +395,6 @@ pub(super) const FACTORIES: [&str; 10] = [
     "int", "float", "complex", "bool", "str", "bytes", "list", "tuple", "dict", "set",
 ];
 
-enum Container {
-    List,
-    Tuple,
-    Dict,
-    Set,
-    FrozenSet,
-}
-
-fn container_class(object: &Bound<'_, PyAny>) -> Option<Container> {
-    if object.is_exact_instance_of::<PyDict>() {
-        Some(Container::Dict)
-    } else if object.is_exact_instance_of::<PyList>() {
-        Some(Container::List)
-    } else if object.is_exact_instance_of::<PyTuple>() {
-        Some(Container::Tuple)
-    } else if object.is_exact_instance_of::<PySet>() {
-        Some(Container::Set)
-    } else if object.is_exact_instance_of::<PyFrozenSet>() {
-        Some(Container::FrozenSet)
-    } else {
-        None
-    }
-}
-
-/// Values that are a node by themselves.
-fn plain(object: &Bound<'_, PyAny>) -> PyResult<Option<Node>> {
-    if object.is_none() {
-        return Ok(Some(Node::None));
-    }
-    if let Ok(value) = object.cast_exact::<PyBool>() {
-        return Ok(Some(Node::Bool(value.is_true())));
-    }
-    if let Ok(value) = object.cast_exact::<PyFloat>() {
-        return Ok(Some(Node::Float(value.value())));
-    }
-    if let Ok(value) = object.cast_exact::<PyInt>() {
-        return integer(value).map(Some);
-    }
-    if let Ok(text) = object.cast_exact::<PyString>() {
-        return Ok(Some(if let Ok(text) = text.to_str() {
-            Node::Str(text.to_owned())
-        } else {
-            // Half of a surrogate pair: no Unicode text, but a Python string.
-            let bytes = text.call_method1("encode", ("utf-8", "surrogatepass"))?;
-            Node::tagged("str.surrogatepass", Node::Bytes(bytes.extract()?))
-        }));
-    }
-    if let Ok(value) = object.cast_exact::<PyComplex>() {
-        return Ok(Some(Node::Complex(value.real(), value.imag())));
-    }
-    Ok(None)
-}
-
-fn integer(value: &Bound<'_, PyInt>) -> PyResult<Node> {
-    match value.extract::<i64>() {
-        Ok(small) => Ok(Node::Int(small)),
-        // Hexadecimal, since CPython bounds the decimal digits that it converts.
-        Err(_) => Ok(Node::BigInt(
-            value.call_method1("__format__", ("#x",))?.extract()?,
-        )),
-    }
-}
-
-/// Values of NumPy and torch that are no arrays.
-fn framework_value(object: &Bound<'_, PyAny>) -> PyResult<Option<Result<Node, Refusal>>> {
-    let py = object.py();
-    if let Some(numpy) = Numpy::get(py)? {
-        if numpy.is_scalar(object)? {
-            return Ok(Some(scalar(object)));
-        }
-        if numpy.is_dtype(object)? {
-            return Ok(Some(
-                numpy::write_dtype(object).map(|text| Node::tagged("numpy.dtype", Node::Str(text))),
-            ));
-        }
-    }
-    let Some(torch) = Torch::get(py)? else {
-        return Ok(None);
-    };
-    let class = object.get_type();
-    if class.is(torch.size.bind(py)) {
-        let extents: Vec<i64> = object.extract()?;
-        let extents = Node::Tuple(extents.into_iter().map(Node::Int).collect());
-        return Ok(Some(Ok(Node::tagged("torch.Size", extents))));
-    }
-    if class.is(torch.dtype.bind(py)) {
-        let name = text(object)?;
-        let name = name.strip_prefix("torch.").unwrap_or(&name).to_owned();
-        return Ok(Some(Ok(Node::tagged("torch.dtype", Node::Str(name)))));
-    }
-    if class.is(torch.device.bind(py)) {
-        return Ok(Some(Ok(Node::tagged(
-            "torch.device",
-            Node::Str(text(object)?),
-        ))));
-    }
-    Ok(None)
-}
-
-fn scalar(object: &Bound<'_, PyAny>) -> Result<Node, Refusal> {
-    let dtype = object.getattr("dtype")?;
-    let text = numpy::write_dtype(&dtype)?;
-    let bytes = object.call_method0("tobytes")?;
-    Ok(Node::tagged(
-        format!("numpy.scalar:{text}"),
-        Node::Bytes(bytes.extract()?),
-    ))
-}
-
 /// Whether it is an object that gives and takes its state.
 pub(super) fn has_state(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = object.py();
@@ -592,27 +426,4 @@ pub(super) fn dataclass_fields<'py>(
             Ok((name, value))
         })
         .collect()
-}
-
-fn why_not(object: &Bound<'_, PyAny>) -> String {
-    let of =
-        |base: &str| format!("a subclass of {base} would lose what it adds; pass {base}(…) of it");
-    if object.is_instance_of::<PyDict>() {
-        of("dict")
-    } else if object.is_instance_of::<PyList>() {
-        of("list")
-    } else if object.is_instance_of::<PyTuple>() {
-        of("tuple")
-    } else if object.is_instance_of::<PyString>() {
-        of("str")
-    } else if object.is_instance_of::<PyInt>() {
-        of("int")
-    } else if object.is_instance_of::<PyFloat>() {
-        of("float")
-    } else if object.is_callable() {
-        "code cannot be saved; build it again when you resume".to_owned()
-    } else {
-        "cannot be saved; give it state_dict() and load_state_dict(), or save what it is made of"
-            .to_owned()
-    }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
-use super::checkpointer::{count, locked, save_options};
+use super::arguments::{count, save_options};
+use super::checkpointer::locked;
 use super::crossing::crossing;
 use super::errors;
 use super::flatten::{Flattened, flatten};

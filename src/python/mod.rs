@@ -5,6 +5,7 @@
     reason = "what Python sees is documented as Python does it"
 )]
 
+mod arguments;
 mod arrays;
 mod build;
 mod checkpointer;
@@ -22,6 +23,7 @@ mod like;
 mod logging;
 mod restoring;
 mod retention;
+mod submitting;
 mod tensor;
 mod waiting;
 

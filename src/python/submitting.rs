@@ -1,0 +1,190 @@
+//! Taking a snapshot and handing it to the worker.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use super::core::Core;
+use super::errors;
+use super::flatten::{Flattened, flatten};
+use super::handle::SaveHandle;
+use super::info::CheckpointInfo;
+use super::restoring;
+use super::retention::Policy;
+use super::waiting::{MOMENT, until};
+use crate::checkpointer::{Pending, TrySubmitError};
+use crate::file_checkpointer::{
+    CheckpointInfo as Info, RestoreError, SaveOptions, Ticket, Transfer,
+};
+use crate::snapshot::{bytes_to_copy, capture, hold_still};
+
+/// What a save does while another is in flight.
+#[derive(Clone, Copy)]
+pub(super) enum OnBusy {
+    Wait,
+    Skip,
+    Raise,
+}
+
+/// How a checkpointer saves.
+pub(super) struct Terms {
+    pub(super) policy: Policy,
+    pub(super) on_busy: OnBusy,
+    /// Bytes of host memory that a snapshot may take.
+    pub(super) memory_limit: Option<u64>,
+}
+
+/// Takes a snapshot of `state` and hands it over; `step` and `options` are checked already.
+pub(super) fn submit(
+    py: Python<'_>,
+    core: &Core,
+    terms: &Terms,
+    step: u64,
+    state: &Bound<'_, PyAny>,
+    mut options: SaveOptions,
+) -> PyResult<SaveHandle> {
+    core.raise_earlier_failure(py)?;
+    let _one_at_a_time = core.begin_save(py)?;
+    if !core.worker().is_idle() {
+        match terms.on_busy {
+            OnBusy::Wait => core.wait_idle(py)?,
+            OnBusy::Skip => return Ok(SaveHandle::skipped_at(step)),
+            OnBusy::Raise => {
+                return Err(errors::named(
+                    py,
+                    "CheckpointError",
+                    "another save is in flight",
+                ));
+            }
+        }
+    }
+    core.raise_earlier_failure(py)?;
+    options.overwrite |= may_replace(py, core, step, options.overwrite)?;
+    let Flattened {
+        state,
+        owners,
+        lenders,
+    } = flatten(state, "state")?;
+    let mut broken_rule = None;
+    if terms.policy.has_callable() {
+        let rule = retention_after(py, core, &terms.policy, step, state.nbytes(), &options);
+        // A function that fails must not cost a checkpoint: all stay, and it is raised afterwards.
+        let rule = rule.unwrap_or_else(|error| {
+            broken_rule = Some(error);
+            crate::Retention::All
+        });
+        options.retention = Some(rule);
+    }
+    let limited = terms
+        .memory_limit
+        .is_some_and(|limit| bytes_to_copy(&state) > limit);
+    let state = if limited { hold_still(state) } else { state };
+    let state = py
+        .detach(|| capture(state, &core.arena))
+        .map_err(|error| errors::os_error(py, &error))?;
+    let ticket = Arc::new(Ticket::default());
+    let transfer = Transfer {
+        state,
+        options,
+        ticket: Arc::clone(&ticket),
+    };
+    let pending = Arc::new(hand_over(py, core, step, transfer)?);
+    if limited {
+        // The worker reads the training's own memory, so there is no way back before it is done.
+        py.detach(|| {
+            while !pending.done() {
+                core.worker().wait_idle(MOMENT);
+            }
+        });
+    }
+    drop(owners);
+    core.lend(Arc::clone(&pending), lenders);
+    match broken_rule {
+        Some(error) => Err(error),
+        None => Ok(SaveHandle::new(step, pending, ticket)),
+    }
+}
+
+/// The rule for after this save, with the answers of the user's functions.
+fn retention_after(
+    py: Python<'_>,
+    core: &Core,
+    policy: &Policy,
+    step: u64,
+    nbytes: u64,
+    options: &SaveOptions,
+) -> PyResult<crate::Retention> {
+    let mut infos = look(py, || core.run.checkpoints())?;
+    infos.retain(|info| info.step != step);
+    infos.push(Info {
+        step,
+        path: core.run.path(step),
+        created: std::time::SystemTime::now(),
+        metrics: options.metrics.clone(),
+        metadata: options.metadata.clone(),
+        nbytes,
+    });
+    infos.sort_by_key(|info| info.step);
+    policy.resolve(py, &python_infos(py, &infos)?)
+}
+
+/// Whether what lies under the step's name is to be replaced.
+///
+/// # Errors
+///
+/// `StepExistsError` if it is there and is to stay.
+fn may_replace(py: Python<'_>, core: &Core, step: u64, overwrite: bool) -> PyResult<bool> {
+    let path = core.run.path(step);
+    let damaged = match py.detach(|| core.run.info(step)) {
+        Ok(_) => core.is_known_damaged(step),
+        Err(RestoreError::Corrupt { .. }) => true,
+        // What is no checkpoint, or cannot be looked at, shows when the save is published.
+        Err(RestoreError::NotFound { .. } | RestoreError::Io(_)) => return Ok(overwrite),
+        // A checkpoint that is in order, under another name or of a newer pitstop.
+        Err(_) => false,
+    };
+    if damaged || overwrite {
+        return Ok(true);
+    }
+    let why = format!(
+        "step {step} was saved before, in {}; pass overwrite=True to replace it",
+        path.display()
+    );
+    Err(errors::named(py, "StepExistsError", &why))
+}
+
+fn hand_over(py: Python<'_>, core: &Core, step: u64, transfer: Transfer) -> PyResult<Pending> {
+    let mut transfer = Some(transfer);
+    let worker = core.worker();
+    let handed = until(py, || {
+        match worker.try_submit(step as usize, transfer.take()?) {
+            Ok(pending) => Some(Ok(pending)),
+            Err(TrySubmitError::Busy(back)) => {
+                transfer = Some(back);
+                worker.wait_idle(MOMENT);
+                None
+            }
+            Err(TrySubmitError::Failed(error, _)) => Some(Err(error)),
+        }
+    })?;
+    handed.map_err(|error| errors::from_checkpointer(py, &error))
+}
+
+/// Looks at the run, without the GIL. A run whose directory is gone has no checkpoints.
+pub(super) fn look<T: Send>(
+    py: Python<'_>,
+    look: impl FnOnce() -> Result<T, RestoreError> + Send,
+) -> PyResult<T> {
+    py.detach(look)
+        .map_err(|error| restoring::to_error(py, error))
+}
+
+pub(super) fn python_infos<'py>(
+    py: Python<'py>,
+    infos: &[Info],
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    infos
+        .iter()
+        .map(|info| Ok(Bound::new(py, CheckpointInfo::new(py, info)?)?.into_any()))
+        .collect()
+}
