@@ -26,6 +26,8 @@ __all__ = [
     "save",
 ]
 
+__version__: str
+
 _T = TypeVar("_T")
 
 _Path: TypeAlias = str | os.PathLike[str]

@@ -59,13 +59,12 @@ impl RestoreError {
     /// What went wrong while the tensors of the checkpoint at `path` were read.
     pub fn reading(path: impl Into<PathBuf>, error: ReadError) -> RestoreError {
         match error {
-            ReadError::Damaged {
-                ref tensor,
-                ref file,
-            } => RestoreError::Corrupt {
-                path: file.as_ref().map_or_else(|| path.into(), PathBuf::from),
-                tensor: Some(tensor.clone()),
-                why: error.to_string(),
+            ReadError::Damaged { tensor, file } => RestoreError::Corrupt {
+                path: file.map_or_else(|| path.into(), PathBuf::from),
+                why: format!(
+                    "tensor {tensor:?} is damaged: its bytes are not those that were written"
+                ),
+                tensor: Some(tensor),
             },
             ReadError::Io { tensor, source } if source.kind() == io::ErrorKind::UnexpectedEof => {
                 RestoreError::Corrupt {

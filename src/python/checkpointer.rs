@@ -228,7 +228,7 @@ impl AsyncCheckpointer {
     /// Restores the newest intact checkpoint into what is there, to continue a run.
     ///
     /// Args:
-    ///     into: As for ``restore``.
+    ///     into: As for ``restore``; a dictionary, a list, an object or an array, which stays the object it is.
     ///
     /// Returns:
     ///     The step that was restored; ``None`` if there is no checkpoint, and then nothing is touched.
@@ -236,12 +236,13 @@ impl AsyncCheckpointer {
     /// Raises:
     ///     CorruptCheckpointError: There are checkpoints, and all are damaged.
     ///     StateMismatchError: It does not fit.
+    ///     TypeError: ``into`` is a tuple or something else that cannot be filled in place.
     ///     SaveError, DeleteError: An *earlier* call failed, and nobody had heard of it. Nothing was restored.
     #[pyo3(signature = (*, into))]
     fn resume(&self, py: Python<'_>, into: Bound<'_, PyAny>) -> PyResult<Option<u64>> {
         crossing("AsyncCheckpointer.resume", || {
             let core = self.enter_open(py)?;
-            let request = Request::new(Some(into), None, None, None, false)?;
+            let request = Request::in_place(into)?;
             core.raise_earlier_failure(py)?;
             Ok(restoring::through_worker(py, core, None, &request)?.map(|(step, _)| step))
         })
@@ -461,7 +462,16 @@ impl AsyncCheckpointer {
                 .into_owned(),
             None => "None".to_owned(),
         };
-        Ok(format!("AsyncCheckpointer({directory})"))
+        let closed = if self
+            .core
+            .as_ref()
+            .is_some_and(|core| core.files().is_some())
+        {
+            ""
+        } else {
+            ", closed"
+        };
+        Ok(format!("AsyncCheckpointer({directory}{closed})"))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

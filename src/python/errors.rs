@@ -87,7 +87,7 @@ impl Mismatch {
         ];
         for (kind, names) in kinds.into_iter().filter(|(_, names)| !names.is_empty()) {
             // Writing to a string never fails.
-            let _ = write!(message, "\n  {kind}: {}", names.join(", "));
+            let _ = write!(message, "\n  {kind}:\n    {}", names.join("\n    "));
         }
         let make = || -> PyResult<PyErr> {
             let class = py.import("pitstop.errors")?.getattr("StateMismatchError")?;

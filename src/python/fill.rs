@@ -8,12 +8,14 @@ mod contents;
 mod plan;
 mod write;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use self::apply::apply;
 use self::plan::{Planned, plan};
 use self::write::{Job, run};
 use super::build::{Builder, load};
+use super::known::type_name;
 use crate::snapshot::ReadError;
 use crate::state::{Node, State};
 
@@ -37,20 +39,57 @@ enum Fill<'py> {
     Fields(Bound<'py, PyAny>, Vec<(Bound<'py, PyAny>, Fill<'py>)>),
     /// A tuple, or a named one, is made anew.
     Tuple(Bound<'py, PyAny>, Vec<Fill<'py>>),
-    /// The object takes its state.
-    Object(Bound<'py, PyAny>, Box<Fill<'py>>),
+    /// The object of that name takes its state.
+    Object(Bound<'py, PyAny>, Box<Fill<'py>>, String),
+    /// A container that was shared becomes one of its own.
+    Apart(Box<Fill<'py>>),
+}
+
+impl Fill<'_> {
+    /// Whether another object takes the place of the one that was to be filled.
+    fn replaces(&self) -> bool {
+        match self {
+            Fill::Fresh(_) | Fill::NewDict(_) | Fill::Apart(_) => true,
+            Fill::Tuple(_, items) => items.iter().any(Fill::replaces),
+            Fill::Fields(object, fields) => {
+                is_frozen(object) && fields.iter().any(|(_, fill)| fill.replaces())
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether it is an instance of a frozen dataclass.
+fn is_frozen(object: &Bound<'_, PyAny>) -> bool {
+    let frozen = || {
+        object
+            .get_type()
+            .getattr("__dataclass_params__")?
+            .getattr("frozen")?
+            .is_truthy()
+    };
+    frozen().unwrap_or(false)
+}
+
+/// What filling may and may not do.
+#[derive(Clone, Copy)]
+pub(super) struct How {
+    /// Only a part of the checkpoint is restored; what has no counterpart in it stays.
+    pub(super) partial: bool,
+    /// The target itself must be filled, since nobody gets what would take its place.
+    pub(super) in_place: bool,
 }
 
 /// Fills `target` from `state` and returns it, or what takes its place if it cannot be changed.
 ///
 /// # Errors
 ///
-/// `StateMismatchError` before anything is touched; an error of reading, or what an object raises when it is
+/// `StateMismatchError`, or `TypeError` if it cannot be filled in place and must be, before anything is touched; an error of reading, or what an object raises when it is
 /// given its state, after which parts of the target may be filled.
 pub(super) fn fill<'py>(
     target: &Bound<'py, PyAny>,
     state: State,
-    partial: bool,
+    how: How,
     damaged: impl Fn(Python<'py>, ReadError) -> PyErr,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = target.py();
@@ -59,7 +98,14 @@ pub(super) fn fill<'py>(
         fill,
         writes,
         fresh,
-    } = plan(target, &root, &tensors, partial)?;
+    } = plan(target, &root, &tensors, how.partial)?;
+    if how.in_place && fill.replaces() {
+        let why = format!(
+            "a {} cannot be filled in place: put it into a dict, or use state = restore(into=state)",
+            type_name(target)
+        );
+        return Err(PyTypeError::new_err(why));
+    }
     let fresh = State {
         root: Node::List(fresh),
         tensors: tensors.clone(),

@@ -150,7 +150,7 @@ pub(super) fn save(
         drop((owners, lenders));
         match saved {
             Ok(info) => CheckpointInfo::new(py, &info),
-            Err(failed) => Err(failed.into_error(py, &path)),
+            Err(failed) => Err(failed.into_error(py, &path, overwrite)),
         }
     })
 }
@@ -187,12 +187,14 @@ fn save_into_run(
 }
 
 impl Failed {
-    fn into_error(self, py: Python<'_>, path: &std::path::Path) -> PyErr {
+    fn into_error(self, py: Python<'_>, path: &std::path::Path, overwrite: bool) -> PyErr {
         let exists = |path: &std::path::Path| {
-            let why = format!(
-                "there is something at {} already; pass overwrite=True to replace it",
-                path.display()
-            );
+            let advice = if overwrite {
+                "is no checkpoint, so it is not replaced; pass step= to save into a run"
+            } else {
+                "is there already; pass overwrite=True to replace it if it is a checkpoint"
+            };
+            let why = format!("{} {advice}", path.display());
             errors::named(py, "StepExistsError", &why)
         };
         match self {

@@ -51,6 +51,8 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // Not by `add`, which would make it part of `__all__`.
+        module.setattr("__version__", env!("CARGO_PKG_VERSION"))?;
         super::prepare(module.py())
     }
 }

@@ -10,7 +10,7 @@ use pyo3::types::PyString;
 
 use super::build::{Builder, Loaded, load, map};
 use super::core::Core;
-use super::fill::fill;
+use super::fill::{How, fill};
 use super::like::build_like;
 use super::waiting::{MOMENT, aside, until};
 use super::{errors, logging};
@@ -23,6 +23,8 @@ use crate::state::{Node, State};
 pub(super) struct Request<'py> {
     into: Option<Bound<'py, PyAny>>,
     like: Option<Bound<'py, PyAny>>,
+    /// What is filled must stay the object that it is, since the caller gets no other.
+    in_place: bool,
     apart: Apart,
 }
 
@@ -33,7 +35,7 @@ struct Apart {
     framework: Option<String>,
     mmap: bool,
     /// The tensors are to be compared, and left where they are.
-    in_place: bool,
+    compare_only: bool,
 }
 
 /// What was made of a checkpoint away from Python.
@@ -41,6 +43,8 @@ pub(super) enum Restored {
     Loaded(Loaded),
     /// Compared, with its tensors still in the files.
     InFiles(State),
+    /// A pattern matched nothing: which one, and what there is.
+    Unmatched(String),
 }
 
 impl<'py> Request<'py> {
@@ -65,16 +69,26 @@ impl<'py> Request<'py> {
             )));
         }
         let only = only.map(patterns).transpose()?;
-        let in_place = into.is_some();
+        let compare_only = into.is_some();
         Ok(Request {
             into,
             like,
+            in_place: false,
             apart: Apart {
                 only,
                 framework,
                 mmap,
-                in_place,
+                compare_only,
             },
+        })
+    }
+
+    /// A request to fill `into` itself.
+    pub(super) fn in_place(into: Bound<'py, PyAny>) -> PyResult<Request<'py>> {
+        let request = Request::new(Some(into), None, None, None, false)?;
+        Ok(Request {
+            in_place: true,
+            ..request
         })
     }
 
@@ -86,11 +100,16 @@ impl<'py> Request<'py> {
         restored: Restored,
     ) -> PyResult<Bound<'py, PyAny>> {
         match (restored, &self.into) {
+            (Restored::Unmatched(why), _) => Err(PyValueError::new_err(why)),
             (Restored::InFiles(state), Some(target)) => {
                 let damaged = |py: Python<'py>, error: ReadError| {
                     to_error(py, RestoreError::reading(path, error))
                 };
-                fill(target, state, self.apart.only.is_some(), damaged)
+                let how = How {
+                    partial: self.apart.only.is_some(),
+                    in_place: self.in_place,
+                };
+                fill(target, state, how, damaged)
             }
             (Restored::Loaded(loaded), _) => {
                 let framework = self.apart.framework.as_deref();
@@ -113,6 +132,9 @@ impl<'py> Request<'py> {
     }
 }
 
+/// How many names an error shows, to compare with.
+const NAMES_SHOWN: usize = 8;
+
 /// Glob patterns over names, as `fnmatch` has them.
 fn patterns(only: &Bound<'_, PyAny>) -> PyResult<Vec<Pattern>> {
     let texts: Vec<String> = match only.cast::<PyString>() {
@@ -131,38 +153,63 @@ fn patterns(only: &Bound<'_, PyAny>) -> PyResult<Vec<Pattern>> {
             PyValueError::new_err(format!("only: {text:?} is no pattern: {error}"))
         })
     };
+    if texts.is_empty() {
+        return Err(PyValueError::new_err(
+            "only is empty: nothing would be restored",
+        ));
+    }
     texts.iter().map(parse).collect()
 }
 
 impl Apart {
-    fn select(&self, mut state: State) -> State {
+    /// The part of the state that was asked for, or what to say of a pattern that asks for nothing.
+    fn select(&self, mut state: State) -> Result<State, String> {
         let Some(patterns) = &self.only else {
-            return state;
+            return Ok(state);
         };
         let options = MatchOptions {
             case_sensitive: true,
             ..MatchOptions::default()
         };
+        let mut matched = vec![false; patterns.len()];
+        let mut names = Vec::new();
         let mut keep = |name: &str| {
-            patterns
+            if names.len() < NAMES_SHOWN {
+                names.push(name.to_owned());
+            }
+            let hits = patterns
                 .iter()
-                .any(|pattern| pattern.matches_with(name, options))
+                .map(|pattern| pattern.matches_with(name, options));
+            let mut any = false;
+            for (hit, matched) in hits.zip(&mut matched) {
+                *matched |= hit;
+                any |= hit;
+            }
+            any
         };
-        state.root = state
-            .root
-            .select(&mut keep)
-            .unwrap_or(Node::Dict(Vec::new()));
-        state
+        let selected = state.root.select(&mut keep);
+        if let Some(unmatched) = matched.iter().position(|matched| !matched) {
+            return Err(format!(
+                "only: {:?} matches no name in the checkpoint; there are such as {}",
+                patterns[unmatched].as_str(),
+                names.join(", ")
+            ));
+        }
+        state.root = selected.unwrap_or(Node::Dict(Vec::new()));
+        Ok(state)
     }
 
     /// Reads what was asked for of an opened checkpoint.
     fn restore(&self, path: &Path, state: State) -> Result<Restored, RestoreError> {
-        let state = self.select(state);
+        let state = match self.select(state) {
+            Ok(state) => state,
+            Err(unmatched) => return Ok(Restored::Unmatched(unmatched)),
+        };
         let reading = |error| RestoreError::reading(path, error);
         if self.mmap {
             return map(state).map(Restored::Loaded).map_err(reading);
         }
-        if !self.in_place {
+        if !self.compare_only {
             return load(state, self.framework.as_deref())
                 .map(Restored::Loaded)
                 .map_err(reading);
@@ -330,8 +377,9 @@ pub(super) fn to_error(py: Python<'_>, error: RestoreError) -> PyErr {
         RestoreError::Corrupt { path, tensor, why } => {
             errors::corrupt(py, &path, tensor.as_deref(), &why)
         }
-        RestoreError::Misplaced { ref path, .. } => {
-            errors::corrupt(py, path, None, &error.to_string())
+        RestoreError::Misplaced { ref path, found } => {
+            let why = format!("it holds step {found}; rename it to step-{found}, or move it away");
+            errors::corrupt(py, path, None, &why)
         }
         RestoreError::Io(error) => errors::os_error(py, &error),
         other => errors::named(py, "CheckpointError", &other.to_string()),

@@ -60,6 +60,7 @@ pub(super) fn submit(
     }
     core.raise_earlier_failure(py)?;
     options.overwrite |= may_replace(py, core, step, options.overwrite)?;
+    warn_of_rollback(py, core, terms, step)?;
     let Flattened {
         state,
         owners,
@@ -126,6 +127,25 @@ fn retention_after(
     });
     infos.sort_by_key(|info| info.step);
     policy.resolve(py, &python_infos(py, &infos)?)
+}
+
+/// Retention goes by steps. After going back to an older one, the checkpoints of the abandoned steps count as
+/// newer, and what is saved now may be the first to go.
+fn warn_of_rollback(py: Python<'_>, core: &Core, terms: &Terms, step: u64) -> PyResult<()> {
+    if terms.policy.keeps_all() {
+        return Ok(());
+    }
+    let newest = py.detach(|| core.run.candidates());
+    match newest.ok().and_then(|steps| steps.last().copied()) {
+        Some(newest) if newest > step => errors::warn(
+            py,
+            &format!(
+                "step {step} is saved while step {newest} is there, which retention counts as newer; to go back \
+                 in a run, delete the later steps first"
+            ),
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Whether what lies under the step's name is to be replaced.

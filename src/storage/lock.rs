@@ -28,7 +28,13 @@ pub enum LockError {
 }
 
 fn holder(pid: Option<u32>) -> String {
-    pid.map_or_else(|| "another writer".into(), |pid| format!("process {pid}"))
+    match pid {
+        None => "another writer".into(),
+        Some(pid) if pid == std::process::id() => {
+            format!("this process ({pid}): close the other checkpointer first")
+        }
+        Some(pid) => format!("process {pid}"),
+    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ import pitstop
 import pytest
 from same import assert_same
 
+Pair = collections.namedtuple("Pair", ["left", "right"])
+
 
 class Scheduler:
     """Something with a state of its own, as optimizers and schedulers have."""
@@ -308,9 +310,6 @@ def test_only_reads_around_damage_elsewhere(run):
         pitstop.restore(run, 1)
 
 
-Pair = collections.namedtuple("Pair", ["left", "right"])
-
-
 def test_like_gives_container_types_back(checkpointer):
     state = {"pair": Pair(1, np.ones(2)), "settings": Settings(0.5, np.ones(2)), "plain": [1, 2]}
     checkpointer.save(1, state)
@@ -369,3 +368,114 @@ def test_rng_has_a_state_to_save_and_load():
     expected = draws()
     rng.load_state_dict(before)
     assert draws() == expected
+
+
+def test_a_dict_in_two_places_that_were_saved_apart_becomes_two(run):
+    # Both places got the last value, in silence: {"params": params, "target": params} before the first step.
+    def new():
+        shared = {"rate": 0.0}
+        return {"params": shared, "target": shared}
+
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        checkpointer.save(1, {"params": {"rate": 1.0}, "target": {"rate": 2.0}})
+        checkpointer.wait()
+        target = new()
+        assert checkpointer.resume(into=target) == 1
+    assert target == {"params": {"rate": 1.0}, "target": {"rate": 2.0}}
+
+
+def test_a_dict_in_two_places_that_were_saved_alike_stays_one(checkpointer):
+    shared = {"w": np.ones(2)}
+    checkpointer.save(1, {"a": shared, "b": shared})
+    fresh = {"w": np.zeros(2)}
+    target = {"a": fresh, "b": fresh}
+    checkpointer.resume(into=target)
+    assert target["a"] is target["b"] is fresh
+    assert_same(np.ones(2), fresh["w"])
+
+
+@pytest.mark.parametrize("overlap", ["same", "part"])
+def test_arrays_that_share_memory_are_not_given_different_values(checkpointer, overlap):
+    checkpointer.save(1, {"a": np.ones(4), "b": np.zeros(4 if overlap == "same" else 2)})
+    memory = np.full(4, 7.0)
+    target = {"a": memory, "b": memory if overlap == "same" else memory[1:3]}
+    with pytest.raises(pitstop.StateMismatchError, match=r"b \(shares memory with a"):
+        checkpointer.resume(into=target)
+    assert_same(np.full(4, 7.0), memory)
+
+
+def test_tied_arrays_take_what_was_saved_apart_but_alike(checkpointer):
+    checkpointer.save(1, {"a": np.ones(4), "b": np.ones(4)})
+    memory = np.zeros(4)
+    checkpointer.resume(into={"a": memory, "b": memory})
+    assert_same(np.ones(4), memory)
+
+
+def test_an_object_in_two_places_is_not_given_two_states(checkpointer):
+    class Counter:
+        def __init__(self, count):
+            self.count = count
+
+        def state_dict(self):
+            return {"count": self.count}
+
+        def load_state_dict(self, state):
+            self.count = state["count"]
+
+    checkpointer.save(1, {"a": Counter(1), "b": Counter(2)})
+    one = Counter(0)
+    with pytest.raises(pitstop.StateMismatchError, match="the same object as a"):
+        checkpointer.resume(into={"a": one, "b": one})
+    assert one.count == 0
+
+
+@pytest.mark.parametrize(
+    ("saved", "target"),
+    [
+        (Pair(1, np.ones(2)), Pair(0, np.zeros(2))),
+        ((1, 2), (0, 0)),
+        (5, 3),
+        (None, None),
+    ],
+    ids=["namedtuple", "tuple", "int", "None"],
+)
+def test_resume_refuses_what_cannot_be_filled_in_place(checkpointer, saved, target):
+    # It returned the step, with the target as it was or half filled.
+    checkpointer.save(1, saved)
+    with pytest.raises(TypeError, match="put it into a dict"):
+        checkpointer.resume(into=target)
+    assert_same(saved, checkpointer.restore(into=target))
+
+
+def test_only_that_matches_nothing_says_so(checkpointer):
+    checkpointer.save(1, {"model": {"w": np.ones(2)}, "step": 1})
+    for only in ["model", "model.boddy.*", ["model.*", "optimiser.*"]]:
+        with pytest.raises(ValueError, match="matches no name"):
+            checkpointer.restore(only=only)
+    with pytest.raises(ValueError, match="only is empty"):
+        checkpointer.restore(only=[])
+
+
+def test_only_fills_nothing_that_has_no_place(checkpointer):
+    # It added the entries to the target, which is not what filling means.
+    checkpointer.save(1, {"m": {"w": np.ones(2), "x": np.ones(3)}})
+    target = {"m": {"w": np.zeros(2)}}
+    with pytest.raises(pitstop.StateMismatchError, match="x"):
+        checkpointer.restore(into=target, only="m.*")
+    assert_same({"m": {"w": np.zeros(2)}}, target)
+    checkpointer.restore(into=target, only="m.w")
+    assert_same(np.ones(2), target["m"]["w"])
+
+
+def test_an_error_of_load_state_dict_says_whose_it_is(checkpointer):
+    class Picky:
+        def state_dict(self):
+            return {"n": 1}
+
+        def load_state_dict(self, state):
+            raise LookupError("boom")
+
+    checkpointer.save(1, {"optimizer": Picky()})
+    with pytest.raises(LookupError, match="boom") as caught:
+        checkpointer.resume(into={"optimizer": Picky()})
+    assert "load_state_dict of optimizer" in caught.value.__notes__[0]

@@ -167,7 +167,7 @@ def test_other_threads_run_while_one_waits(checkpointer, big_state):
 
 
 def test_save_inside_save_is_refused_instead_of_waiting_for_itself(checkpointer):
-    # An object that saves while it is asked for its state, or a signal handler, waited for its own turn for ever.
+    # An object that saves while it is asked for its state waited for its own turn for ever.
     class Recursive:
         def state_dict(self):
             checkpointer.save(2, {"n": 2})

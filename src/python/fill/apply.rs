@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyDict, PyList, PyString, PyTuple};
 
-use super::Fill;
+use super::{Fill, is_frozen};
 use crate::python::arrays::torch::Torch;
 use crate::python::build::Builder;
 use crate::state::Node;
@@ -72,12 +72,31 @@ pub(super) fn apply<'py>(
                 None => Ok(values.into_any()),
             }
         }
-        Fill::Object(object, state) => {
+        Fill::Apart(fill) => apply(*fill, fresh, builder),
+        Fill::Object(object, state, name) => {
             let state = apply(*state, fresh, builder)?;
-            object.call_method1(pyo3::intern!(object.py(), "load_state_dict"), (state,))?;
+            let py = object.py();
+            object
+                .call_method1(pyo3::intern!(py, "load_state_dict"), (state,))
+                .map_err(|error| noted(py, error, &name))?;
             Ok(object)
         }
     }
+}
+
+/// Says where it happened, and what that means; the exception stays the object's own.
+fn noted(py: Python<'_>, error: PyErr, name: &str) -> PyErr {
+    let place = if name.is_empty() {
+        "the whole state"
+    } else {
+        name
+    };
+    let note = format!(
+        "pitstop: raised by load_state_dict of {place}; its arrays, and what came before it, are restored"
+    );
+    // A note that cannot be added must not take the place of the error.
+    let _ = error.value(py).call_method1("add_note", (note,));
+    error
 }
 
 /// The value if it is another object than before.
@@ -92,7 +111,7 @@ fn changed<'py>(
         | Fill::Contents(object, _)
         | Fill::Items(object, _)
         | Fill::Fields(object, _)
-        | Fill::Object(object, _) => Some(object.clone()),
+        | Fill::Object(object, _, _) => Some(object.clone()),
         _ => None,
     };
     let after = apply(fill, fresh, builder)?;
@@ -115,10 +134,7 @@ fn apply_fields<'py>(
         return Ok(object);
     }
     let py = builder.py();
-    let frozen = match object.get_type().getattr_opt("__dataclass_params__")? {
-        Some(params) => params.getattr("frozen")?.is_truthy()?,
-        None => false,
-    };
+    let frozen = is_frozen(&object);
     // A frozen object keeps its values for whoever else holds it; its container gets a changed copy.
     let target = if frozen {
         py.import("copy")?.call_method1("copy", (&object,))?

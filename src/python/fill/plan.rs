@@ -12,7 +12,7 @@ use super::contents::{
 use super::write::Write;
 use crate::python::arrays::{self, Array, Shown, torch::Torch};
 use crate::python::build::Builder;
-use crate::python::errors::Mismatch;
+use crate::python::errors::{self, Mismatch};
 use crate::python::flatten::{has_state, key_node};
 use crate::python::known::{join, type_name};
 use crate::state::{Node, Tensor, TensorRef};
@@ -45,22 +45,22 @@ pub(super) fn plan<'py>(
         writes: Vec::new(),
         fresh: Vec::new(),
         mismatch: Mismatch::default(),
+        met: HashMap::new(),
+        warnings: Vec::new(),
     };
     let fill = planner.plan(target, saved, "", Names::Exact)?;
-    let Planner {
-        writes,
-        fresh,
-        mismatch,
-        ..
-    } = planner;
-    if mismatch.is_empty() {
-        return Ok(Planned {
-            fill,
-            writes,
-            fresh,
-        });
+    planner.refuse_conflicts();
+    if !planner.mismatch.is_empty() {
+        return Err(planner.mismatch.into_error(py));
     }
-    Err(mismatch.into_error(py))
+    for warning in &planner.warnings {
+        errors::warn(py, warning)?;
+    }
+    Ok(Planned {
+        fill,
+        writes: planner.writes,
+        fresh: planner.fresh,
+    })
 }
 
 /// How strictly names must agree.
@@ -81,6 +81,18 @@ struct Planner<'py, 'a> {
     writes: Vec<Write<'py>>,
     fresh: Vec<Node>,
     mismatch: Mismatch,
+    /// Objects that were met, by address.
+    met: HashMap<usize, Met<'py>>,
+    /// What is odd without being wrong.
+    warnings: Vec<String>,
+}
+
+/// An object that is to be filled.
+struct Met<'py> {
+    /// Held, so that no other object gets its address meanwhile.
+    _object: Bound<'py, PyAny>,
+    saved: Node,
+    name: String,
 }
 
 impl<'py> Planner<'py, '_> {
@@ -105,6 +117,9 @@ impl<'py> Planner<'py, '_> {
         if let Some(array) = array_of(target)? {
             return Ok(self.plan_array(target, array, saved, name, names));
         }
+        if let Some(fill) = self.plan_again(target, saved, name, names)? {
+            return Ok(fill);
+        }
         if has_state(target)? {
             return self.plan_object(target, saved, name);
         }
@@ -112,6 +127,88 @@ impl<'py> Planner<'py, '_> {
             return Ok(self.fresh(saved));
         }
         self.plan_container(target, saved, name, names)
+    }
+
+    /// What becomes of an object that is met a second time: nothing, if both places were saved alike. If not, a
+    /// container becomes two, so that neither place gets what belongs to the other.
+    fn plan_again(
+        &mut self,
+        target: &Bound<'py, PyAny>,
+        saved: &Node,
+        name: &str,
+        names: Names,
+    ) -> PyResult<Option<Fill<'py>>> {
+        // A tuple is made anew wherever it is.
+        if target.is_instance_of::<PyTuple>() {
+            return Ok(None);
+        }
+        let address = target.as_ptr().addr();
+        let Some(Met {
+            saved: before,
+            name: first,
+            ..
+        }) = self.met.get(&address)
+        else {
+            let met = Met {
+                _object: target.clone(),
+                saved: saved.clone(),
+                name: name.to_owned(),
+            };
+            self.met.insert(address, met);
+            return Ok(None);
+        };
+        if before == saved {
+            return Ok(Some(Fill::Keep(target.clone())));
+        }
+        if target.is_instance_of::<PyDict>() || target.is_instance_of::<PyList>() {
+            let copy = target
+                .py()
+                .import("copy")?
+                .call_method1("copy", (target,))?;
+            let fill = self.plan_container(&copy, saved, name, names)?;
+            return Ok(Some(Fill::Apart(Box::new(fill))));
+        }
+        let what = format!("the same object as {first}, which was saved with other values");
+        Ok(Some(self.mismatch(
+            target,
+            saved,
+            name,
+            Names::Exact,
+            &what,
+        )))
+    }
+
+    /// Arrays that share memory cannot both be filled, unless with the same bytes.
+    fn refuse_conflicts(&mut self) {
+        let mut order: Vec<usize> = (0..self.writes.len()).collect();
+        order.sort_by_key(|&i| self.writes[i].array.extent.bounds());
+        for (rank, &i) in order.iter().enumerate() {
+            let one = &self.writes[i];
+            for other in order[rank + 1..].iter().map(|&j| &self.writes[j]) {
+                if !one.array.extent.overlaps(&other.array.extent) {
+                    break;
+                }
+                if !self.agree(one, other) {
+                    let conflict = "shares memory with";
+                    self.mismatch.mismatched.push(format!(
+                        "{} ({conflict} {}, which was saved with other values)",
+                        other.name, one.name
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Whether two arrays over the same memory were saved as one, or with the same bytes.
+    fn agree(&self, one: &Write<'py>, other: &Write<'py>) -> bool {
+        if one.leaf.index == other.leaf.index {
+            return true;
+        }
+        let checksum = |write: &Write<'py>| self.tensors[write.leaf.index].checksum;
+        let whole = one.leaf.view.is_none() && other.leaf.view.is_none();
+        let same_place = one.array.extent.bounds() == other.array.extent.bounds();
+        let unknown = checksum(one).is_none() || checksum(other).is_none();
+        whole && same_place && (unknown || checksum(one) == checksum(other))
     }
 
     fn fresh(&mut self, saved: &Node) -> Fill<'py> {
@@ -208,6 +305,7 @@ impl<'py> Planner<'py, '_> {
         self.writes.push(Write {
             leaf: leaf.clone(),
             array,
+            name: name.to_owned(),
         });
         Fill::Keep(target.clone())
     }
@@ -228,6 +326,16 @@ impl<'py> Planner<'py, '_> {
         }
         let module = Torch::get(target.py())?.map_or(Ok(false), |torch| torch.is_module(target))?;
         let names = if module { Names::Exact } else { Names::Saved };
+        let class = type_name(target);
+        if let Node::Tagged { tag, .. } = saved
+            && let Some(saved_class) = tag.strip_prefix("object:")
+            && !module
+            && saved_class != class
+        {
+            self.warnings.push(format!(
+                "{name} was saved from a {saved_class} and is given to a {class}"
+            ));
+        }
         let state = target.call_method0(pyo3::intern!(target.py(), "state_dict"))?;
         let fill = if state.is_instance_of::<PyDict>()
             && (module || self.partial || is_fillable(&state)?)
@@ -236,7 +344,11 @@ impl<'py> Planner<'py, '_> {
         } else {
             self.fresh(inner)
         };
-        Ok(Fill::Object(target.clone(), Box::new(fill)))
+        Ok(Fill::Object(
+            target.clone(),
+            Box::new(fill),
+            name.to_owned(),
+        ))
     }
 
     fn plan_container(
@@ -343,7 +455,7 @@ impl<'py> Planner<'py, '_> {
         for i in left {
             let (key, value) = &saved[i];
             let name = join(name, &key.name());
-            if names == Names::Exact && !self.partial {
+            if names == Names::Exact {
                 saved_names(value, &name, &mut self.mismatch.unexpected);
             } else {
                 planned.push((self.keys.build(key)?, self.fresh(value)));

@@ -47,6 +47,11 @@ impl Policy {
         })
     }
 
+    /// Whether nothing was passed, so that everything stays.
+    pub(in crate::python) fn keeps_all(&self) -> bool {
+        self.source.is_none()
+    }
+
     /// Whether it holds a function, so that it needs to be resolved anew for each save.
     pub(in crate::python) fn has_callable(&self) -> bool {
         self.has_callable

@@ -284,3 +284,26 @@ def test_a_deleted_array_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises((RuntimeError, ValueError, pitstop.CheckpointError)):
         pitstop.save(tmp_path / "c", {"w": array})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dict_in_two_places_that_were_saved_apart_becomes_two(tmp_path):
+    # `params` and `ema` start as one dict; both got the last value, in silence.
+    def new():
+        params = {"w": jnp.zeros(2)}
+        return {"params": params, "ema": params}
+
+    with pitstop.AsyncCheckpointer(tmp_path / "run") as checkpointer:
+        checkpointer.save(1, {"params": {"w": jnp.ones(2)}, "ema": {"w": jnp.full(2, 3.0)}})
+        checkpointer.wait()
+        state = new()
+        assert checkpointer.resume(into=state) == 1
+    assert state["params"]["w"].tolist() == [1, 1]
+    assert state["ema"]["w"].tolist() == [3, 3]
+
+
+def test_an_optimizer_state_by_itself_is_not_filled_in_part(tmp_path):
+    optimizer = optax.adam(0.1)
+    with pitstop.AsyncCheckpointer(tmp_path / "run") as checkpointer:
+        checkpointer.save(1, optimizer.init({"w": jnp.ones(2)}))
+        with pytest.raises(TypeError, match="put it into a dict"):
+            checkpointer.resume(into=optimizer.init({"w": jnp.ones(2)}))
