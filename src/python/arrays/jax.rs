@@ -66,6 +66,9 @@ impl Jax {
                 "a traced value has no contents; save outside jax.jit",
             ));
         }
+        if self.is_key(array)? {
+            return Err(unsupported("a typed random key is no array of numbers"));
+        }
         let sharding = array.getattr("sharding")?;
         let devices = sharding.getattr("device_set")?.len()?;
         if devices > 1 && !sharding.getattr("is_fully_replicated")?.extract::<bool>()? {
