@@ -349,7 +349,7 @@ def test_a_torch_generator_on_another_device_is_refused(monkeypatch: pytest.Monk
 
 @pytest.mark.frameworks
 def test_torch_goes_on_with_the_same_numbers() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
     own = torch.Generator().manual_seed(3)
     torch.manual_seed(1)
     torch.randn(1)
@@ -376,7 +376,7 @@ def test_torch_goes_on_with_the_same_numbers() -> None:
 
 @pytest.mark.frameworks
 def test_torch_is_imported_where_the_state_needs_it() -> None:
-    pytest.importorskip("torch")
+    import torch  # noqa: F401
     script = """
 import torch
 from pitstop import Rng
@@ -400,7 +400,7 @@ print(torch.rand(1).item())
 
 @pytest.mark.frameworks
 def test_torch_is_put_back_whatever_its_default_device() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
     with torch.device("meta"):
         state = Rng().state_dict()
         Rng().load_state_dict(state)
