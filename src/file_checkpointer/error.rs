@@ -73,6 +73,9 @@ impl RestoreError {
                     why: "a file is cut off".into(),
                 }
             }
+            ReadError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                RestoreError::NotFound { path: path.into() }
+            }
             ReadError::Io { source, .. } => RestoreError::Io(source),
         }
     }

@@ -79,10 +79,18 @@ pub(super) fn open(
     path: &Path,
     verify: bool,
 ) -> Result<(Manifest, Opened), RestoreError> {
-    let manifest = parse(path, &read_manifest(storage, path)?, Manifest::parse)?;
+    let bytes = read_manifest(storage, path)?;
+    let manifest = parse(path, &bytes, Manifest::parse)?;
     let mut files = HashMap::new();
     for (name, entry) in &manifest.files {
-        files.insert(name.as_str(), open_file(storage, &path.join(name), entry)?);
+        match open_file(storage, &path.join(name), entry) {
+            Ok(file) => files.insert(name.as_str(), file),
+            Err(_) if is_another(storage, path, &bytes) => return open(storage, path, verify),
+            Err(error) => return Err(error),
+        };
+    }
+    if is_another(storage, path, &bytes) {
+        return open(storage, path, verify);
     }
     check_coverage(path, &manifest)?;
     if verify {
@@ -101,6 +109,12 @@ pub(super) fn open(
         tensors,
     };
     Ok((manifest, Opened { info, state }))
+}
+
+/// Whether another checkpoint has taken the place of the one whose manifest was read: then the files opened
+/// since may be those of the other. Each replacement is a whole save, so trying again does not go on for long.
+fn is_another(storage: &dyn Storage, path: &Path, manifest: &[u8]) -> bool {
+    read_manifest(storage, path).is_ok_and(|now| now != manifest)
 }
 
 fn read_manifest(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>, RestoreError> {
@@ -130,12 +144,30 @@ fn read_manifest(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>, RestoreE
     Ok(bytes)
 }
 
-/// What is there under a file's name but is no file that can be read counts as damage.
+/// A file that is missing, or something else than a file, is damage. Any other error says nothing about the
+/// checkpoint: with no file descriptors left, all would look damaged.
 fn unreadable(path: &Path, error: io::Error) -> RestoreError {
     match error.kind() {
         io::ErrorKind::NotFound => RestoreError::corrupt(path, "the file is missing"),
-        io::ErrorKind::PermissionDenied => RestoreError::Io(error),
-        _ => RestoreError::corrupt(path, format!("the file cannot be opened: {error}")),
+        io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput => {
+            RestoreError::corrupt(path, "it is no regular file")
+        }
+        _ if is_link(&error) => RestoreError::corrupt(path, "it is a symbolic link"),
+        _ => RestoreError::Io(error),
+    }
+}
+
+/// What the system says of a symbolic link that is not to be followed.
+fn is_link(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    {
+        let number = crate::storage::errno_of(error).map(|(number, _)| number);
+        number == Some(rustix::io::Errno::LOOP.raw_os_error())
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = error;
+        false
     }
 }
 

@@ -10,6 +10,9 @@ use crate::commit::{self, Mode};
 use crate::format::MANIFEST;
 use crate::storage::Storage;
 
+/// How often a listing is looked through again while checkpoints vanish from it.
+const LOOKS: usize = 100;
+
 /// The checkpoints of a run, to look at: any number of these may be open, on read-only directories too.
 #[derive(Debug, Clone)]
 pub struct Run {
@@ -121,15 +124,22 @@ impl Run {
     ///
     /// As [`candidates`](Self::candidates). Damaged ones are left out.
     pub fn checkpoints(&self) -> Result<Vec<CheckpointInfo>, RestoreError> {
-        let mut found = Vec::new();
-        for step in self.candidates()? {
-            match self.info(step) {
-                Ok(info) => found.push(info),
-                Err(error) if error.is_damage() => log::debug!("{error}"),
-                Err(error) => return Err(error),
+        while_they_vanish(|| {
+            let (mut found, mut vanished) = (Vec::new(), false);
+            for step in self.candidates()? {
+                match self.info(step) {
+                    Ok(info) => found.push(info),
+                    Err(error) if error.is_damage() => vanished |= self.has_vanished(step),
+                    Err(error) => return Err(error),
+                }
             }
-        }
-        Ok(found)
+            Ok((found, vanished))
+        })
+    }
+
+    /// Whether there is nothing of that step any more.
+    fn has_vanished(&self, step: u64) -> bool {
+        matches!(self.storage.kind(&self.path(step)), Ok(None))
     }
 
     /// One committed checkpoint.
@@ -154,14 +164,17 @@ impl Run {
     ///
     /// As [`candidates`](Self::candidates).
     pub fn latest(&self) -> Result<Option<CheckpointInfo>, RestoreError> {
-        for step in self.candidates()?.into_iter().rev() {
-            match self.info(step) {
-                Ok(info) => return Ok(Some(info)),
-                Err(error) if error.is_damage() => log::debug!("{error}"),
-                Err(error) => return Err(error),
+        while_they_vanish(|| {
+            let mut vanished = false;
+            for step in self.candidates()?.into_iter().rev() {
+                match self.info(step) {
+                    Ok(info) => return Ok((Some(info), false)),
+                    Err(error) if error.is_damage() => vanished |= self.has_vanished(step),
+                    Err(error) => return Err(error),
+                }
             }
-        }
-        Ok(None)
+            Ok((None, vanished))
+        })
     }
 
     /// The committed checkpoint with the best value of a metric; of equal ones the earliest. Values that are
@@ -230,18 +243,23 @@ impl Run {
         &self,
         mut restore: impl FnMut(u64) -> Result<T, RestoreError>,
     ) -> Result<(Option<T>, Vec<Damaged>), RestoreError> {
-        let mut damaged = Vec::new();
-        for step in self.candidates()?.into_iter().rev() {
-            match restore(step) {
-                Ok(restored) => return Ok((Some(restored), damaged)),
-                // It was deleted between the look at the directory and this one.
-                Err(RestoreError::NotFound { path }) if self.storage.kind(&path)?.is_none() => {}
-                Err(error) if error.is_damage() => {
-                    log::warn!("checkpoint passed over: {error}");
-                    damaged.push(Damaged { step, error });
+        let (found, mut damaged) = while_they_vanish(|| {
+            let (mut damaged, mut vanished) = (Vec::new(), false);
+            for step in self.candidates()?.into_iter().rev() {
+                match restore(step) {
+                    Ok(restored) => return Ok(((Some(restored), damaged), false)),
+                    Err(error) if error.is_damage() && self.has_vanished(step) => vanished = true,
+                    Err(error) if error.is_damage() => damaged.push(Damaged { step, error }),
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
             }
+            Ok(((None, damaged), vanished))
+        })?;
+        for Damaged { error, .. } in &damaged {
+            log::warn!("checkpoint passed over: {error}");
+        }
+        if found.is_some() {
+            return Ok((found, damaged));
         }
         match damaged
             .iter()
@@ -251,6 +269,19 @@ impl Run {
             None => Ok((None, damaged)),
         }
     }
+}
+
+/// Looks again as long as checkpoints vanish between the listing and the look at them: a writer deletes
+/// old ones after it has made new ones, which the listing may not show yet.
+fn while_they_vanish<T>(
+    mut look: impl FnMut() -> Result<(T, bool), RestoreError>,
+) -> Result<T, RestoreError> {
+    for _ in 0..LOOKS {
+        if let (found, false) = look()? {
+            return Ok(found);
+        }
+    }
+    Ok(look()?.0)
 }
 
 /// A directory that was renamed to another step would restore as what it is not.

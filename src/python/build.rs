@@ -357,14 +357,21 @@ impl<'py, 'a> Builder<'py, 'a> {
             ("collections.defaultdict", Node::Dict(entries)) => {
                 let factory = match FACTORIES.iter().find(|known| **known == argument) {
                     Some(name) => py.import("builtins")?.getattr(*name)?,
-                    None => py.None().into_bound(py),
+                    None if argument == "None" => py.None().into_bound(py),
+                    None => return Err(unknown(tag)),
                 };
                 std.default_dict
                     .bind(py)
                     .call1((factory, self.dict(entries)?))
             }
             ("collections.deque", Node::List(items)) => {
-                let maxlen: Option<usize> = argument.parse().ok();
+                let maxlen: Option<usize> = match argument {
+                    "" => None,
+                    number => Some(number.parse().map_err(|_| unknown(tag))?),
+                };
+                if maxlen.is_some_and(|maxlen| items.len() > maxlen) {
+                    return Err(unknown(tag));
+                }
                 std.deque.bind(py).call1((self.all(items)?, maxlen))
             }
             ("namedtuple", Node::Dict(entries)) => self.namedtuple(argument, entries),
@@ -388,7 +395,13 @@ impl<'py, 'a> Builder<'py, 'a> {
                     .call_method1("frombuffer", (PyBytes::new(py, bytes), dtype))?;
                 array.get_item(0)
             }
-            ("numpy.dtype", Node::Str(text)) => Numpy::import(py)?.read_dtype(py, text),
+            ("numpy.dtype", Node::Str(text)) => {
+                let dtype = Numpy::import(py)?.read_dtype(py, text)?;
+                if dtype.getattr("hasobject")?.is_truthy()? {
+                    return Err(unknown(&format!("{tag} {text}")));
+                }
+                Ok(dtype)
+            }
             ("torch.Parameter", value) => {
                 let tensor = self.build(value)?;
                 self.as_parameter(tensor, argument != "frozen")
@@ -396,7 +409,10 @@ impl<'py, 'a> Builder<'py, 'a> {
             ("torch.requires_grad", value) => {
                 let tensor = self.build(value)?;
                 match self.framework {
-                    None | Some("torch") => tensor.call_method0("requires_grad_"),
+                    // A tensor of its own, since the same memory may have been saved without gradient too.
+                    None | Some("torch") => tensor
+                        .call_method0("detach")?
+                        .call_method0("requires_grad_"),
                     _ => Ok(tensor),
                 }
             }
@@ -421,9 +437,7 @@ impl<'py, 'a> Builder<'py, 'a> {
                     _ => Ok(data),
                 }
             }
-            _ => Err(PyValueError::new_err(format!(
-                "the checkpoint holds a {tag:?}, which this pitstop does not know; a newer one may"
-            ))),
+            _ => Err(unknown(tag)),
         }
     }
 
@@ -455,6 +469,12 @@ impl<'py, 'a> Builder<'py, 'a> {
                 .call_method("namedtuple", (name, fields), Some(&keywords))?;
         class.call1(values)
     }
+}
+
+fn unknown(tag: &str) -> PyErr {
+    PyValueError::new_err(format!(
+        "the checkpoint holds a {tag:?}, which this pitstop does not know; a newer one may"
+    ))
 }
 
 /// Copies the stored form of a view's elements out of the whole tensor's stored form.

@@ -154,6 +154,16 @@ pub(super) fn from_checkpointer(py: Python<'_>, error: &CheckpointerError) -> Py
     raised
 }
 
+/// The exception for a save that failed before it reached the worker, or without one.
+pub(super) fn failed_save(py: Python<'_>, error: &CheckpointerError) -> PyErr {
+    let message = format!("Error when saving the state: {error}");
+    let raised = named(py, "SaveError", &message);
+    if let Some(cause) = io_cause(error) {
+        raised.set_cause(py, Some(os_error(py, cause)));
+    }
+    raised
+}
+
 /// The error of the system at the bottom of it.
 pub(super) fn io_cause(error: &CheckpointerError) -> Option<&io::Error> {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);

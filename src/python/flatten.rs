@@ -150,7 +150,8 @@ impl Flattener<'_> {
         way: Parent<'_, 'py>,
     ) -> PyResult<Node> {
         let mut entries = Vec::with_capacity(dict.len());
-        for (key, value) in dict.iter() {
+        // A copy, since an object in it that is asked for its state may change it.
+        for (key, value) in dict.copy()?.iter() {
             let way = Way {
                 parent: way,
                 container,

@@ -205,15 +205,7 @@ impl Failed {
                 if cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::AlreadyExists) {
                     return exists(path);
                 }
-                let raised = errors::named(
-                    py,
-                    "SaveError",
-                    &format!("Error when saving the state: {error}"),
-                );
-                if let Some(cause) = cause {
-                    raised.set_cause(py, Some(errors::os_error(py, cause)));
-                }
-                raised
+                errors::failed_save(py, &error)
             }
         }
     }

@@ -135,8 +135,8 @@ fn warn_of_rollback(py: Python<'_>, core: &Core, terms: &Terms, step: u64) -> Py
     if terms.policy.keeps_all() {
         return Ok(());
     }
-    let newest = py.detach(|| core.run.candidates());
-    match newest.ok().and_then(|steps| steps.last().copied()) {
+    let newest = py.detach(|| core.run.latest());
+    match newest.ok().flatten().map(|info| info.step) {
         Some(newest) if newest > step => errors::warn(
             py,
             &format!(
@@ -158,8 +158,13 @@ fn may_replace(py: Python<'_>, core: &Core, step: u64, overwrite: bool) -> PyRes
     let damaged = match py.detach(|| core.run.info(step)) {
         Ok(_) => core.is_known_damaged(step),
         Err(RestoreError::Corrupt { .. }) => true,
-        // What is no checkpoint, or cannot be looked at, shows when the save is published.
-        Err(RestoreError::NotFound { .. } | RestoreError::Io(_)) => return Ok(overwrite),
+        // What is no checkpoint shows when the save is published.
+        Err(RestoreError::NotFound { .. }) => return Ok(overwrite),
+        // What cannot be looked at may be a checkpoint that is in order.
+        Err(RestoreError::Io(error)) => {
+            let error = crate::CheckpointerError::IOError(error);
+            return Err(errors::failed_save(py, &error));
+        }
         // A checkpoint that is in order, under another name or of a newer pitstop.
         Err(_) => false,
     };

@@ -350,6 +350,7 @@ def test_a_torch_generator_on_another_device_is_refused(monkeypatch: pytest.Monk
 @pytest.mark.frameworks
 def test_torch_goes_on_with_the_same_numbers() -> None:
     import torch
+
     own = torch.Generator().manual_seed(3)
     torch.manual_seed(1)
     torch.randn(1)
@@ -377,6 +378,7 @@ def test_torch_goes_on_with_the_same_numbers() -> None:
 @pytest.mark.frameworks
 def test_torch_is_imported_where_the_state_needs_it() -> None:
     import torch  # noqa: F401
+
     script = """
 import torch
 from pitstop import Rng
@@ -401,6 +403,7 @@ print(torch.rand(1).item())
 @pytest.mark.frameworks
 def test_torch_is_put_back_whatever_its_default_device() -> None:
     import torch
+
     with torch.device("meta"):
         state = Rng().state_dict()
         Rng().load_state_dict(state)

@@ -479,3 +479,24 @@ def test_an_error_of_load_state_dict_says_whose_it_is(checkpointer):
     with pytest.raises(LookupError, match="boom") as caught:
         checkpointer.resume(into={"optimizer": Picky()})
     assert "load_state_dict of optimizer" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("where", ["dict", "list", "extra key"])
+def test_a_target_that_holds_itself_is_refused(checkpointer, where):
+    # It was walked through until the stack ran out, and the process died.
+    checkpointer.save(1, {"a": np.ones(3)})
+    loop = {}
+    loop["loop"] = loop
+    items = []
+    items.append(items)
+    target = {"dict": {"a": loop}, "list": {"a": items}, "extra key": {"a": np.zeros(3), "x": loop}}[where]
+    with pytest.raises(ValueError, match="holds itself"):
+        checkpointer.resume(into=target)
+
+
+def test_a_broadcast_target_is_refused(checkpointer):
+    # All its elements are one in memory: it took the last value for all, in silence.
+    checkpointer.save(1, {"a": np.arange(3.0)})
+    memory = np.lib.stride_tricks.as_strided(np.zeros(1), (3,), (0,))
+    with pytest.raises(pitstop.StateMismatchError, match="share memory"):
+        checkpointer.resume(into={"a": memory})

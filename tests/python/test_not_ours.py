@@ -2,6 +2,8 @@
 
 import shutil
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import child
 import disk
@@ -89,3 +91,89 @@ def test_what_a_killed_single_save_left_goes_with_the_next_one(tmp_path):
     pitstop.save(target, {"w": np.ones(3)}, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["single"]
     shutil.rmtree(target)
+
+
+def test_running_out_of_file_descriptors_is_not_damage(run):
+    # With none left every checkpoint looked damaged, and saving such a step replaced one that was in order.
+    program = """
+        import os, resource, sys, numpy as np, pitstop
+        run = sys.argv[1]
+        with pitstop.AsyncCheckpointer(run) as checkpointer:
+            checkpointer.save(1, {"w": np.ones(3)}).result()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+            taken = []
+            try:
+                while True:
+                    taken.append(os.open("/dev/null", os.O_RDONLY))
+            except OSError:
+                pass
+            try:
+                checkpointer.restore(1)
+            except OSError as error:
+                print("restore", error.errno)
+            try:
+                checkpointer.save(1, {"w": np.zeros(3)})
+            except pitstop.SaveError as error:
+                print("save", error.__cause__.errno)
+            for number in taken:
+                os.close(number)
+            try:
+                checkpointer.save(1, {"w": np.zeros(3)})
+            except pitstop.StepExistsError:
+                print("it is still there")
+    """
+    printed = child.run(program, run).split("\n")
+    assert printed[:3] == ["restore 24", "save 24", "it is still there"]
+    assert (pitstop.restore(run, 1)["w"] == 1).all()
+
+
+def test_a_reader_beside_a_writer_always_finds_a_checkpoint(run):
+    # With KeepLast(1) the one that was listed was gone when it was opened, and a run began from scratch.
+    stop = threading.Event()
+
+    def write():
+        with pitstop.AsyncCheckpointer(run, retention=pitstop.KeepLast(1), fsync=False) as checkpointer:
+            step = 2
+            while not stop.is_set():
+                checkpointer.save(step, {"step": step, "w": np.full(1000, float(step))})
+                step += 1
+
+    save(run, 1, 1)
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(write)
+        try:
+            for _ in range(300):
+                back = pitstop.restore(run)
+                assert "step" not in back or (back["w"] == back["step"]).all()
+                assert pitstop.checkpoints(run)
+        finally:
+            stop.set()
+            writer.result()
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"mmap": True}, {"verify": False}], ids=["verified", "mmap", "unverified"]
+)
+def test_a_reader_never_mixes_two_checkpoints_of_one_step(run, how):
+    # The manifest was that of the one before, and the files those of the one that had just replaced it.
+    stop = threading.Event()
+
+    def write():
+        with pitstop.AsyncCheckpointer(run, fsync=False) as checkpointer:
+            number = 1
+            while not stop.is_set():
+                state = {"n": number, "m": {"w": np.full(1000, float(number))}}
+                checkpointer.save(7, state, overwrite=True)
+                number += 1
+
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        checkpointer.save(7, {"n": 0, "m": {"w": np.zeros(1000)}})
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(write)
+        try:
+            for _ in range(500):
+                back = pitstop.restore(run, 7, **how)
+                assert (back["m"]["w"] == back["n"]).all()
+        finally:
+            stop.set()
+            writer.result()

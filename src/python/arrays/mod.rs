@@ -80,6 +80,14 @@ impl Array<'_> {
             .map_err(|e| PyValueError::new_err(e.to_string()))
     }
 
+    /// Whether several elements are one in memory, as in an array that was broadcast.
+    pub(super) fn overlaps_itself(&self) -> bool {
+        let strides = self.strides.iter().flatten();
+        strides
+            .zip(&self.shape)
+            .any(|(&stride, &extent)| stride == 0 && extent > 1)
+    }
+
     /// Type and shape in words, to compare in a mismatch.
     pub(super) fn words(&self) -> String {
         words(&self.kind, self.dtype, &self.shape)
@@ -169,7 +177,10 @@ pub(super) fn make<'py>(
         (_, "bytes" | "bytearray" | "array" | "memoryview") => buffer::make(memory, shown),
         ("torch", _) => torch::Torch::import(py)?.make(memory, shown),
         ("jax", _) => jax::Jax::import(py)?.make(memory, shown),
-        _ => numpy::Numpy::import(py)?.make(memory, shown),
+        ("" | "numpy", _) => numpy::Numpy::import(py)?.make(memory, shown),
+        (other, _) => Err(PyValueError::new_err(format!(
+            "the checkpoint holds an array of kind {other:?}, which this pitstop does not know; a newer one may"
+        ))),
     }
 }
 

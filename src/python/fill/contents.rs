@@ -1,5 +1,8 @@
 //! Looking into objects: what they hold, and whether any of it is to be filled in place.
 
+use std::collections::HashMap;
+
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
@@ -17,6 +20,35 @@ pub(super) fn array_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Array
         Err(Refusal::Unsupported(_)) => Ok(None),
         Err(Refusal::Python(error)) => Err(error),
     }
+}
+
+/// Refuses what holds itself, which would be walked through without end.
+pub(super) fn refuse_cycles(object: &Bound<'_, PyAny>) -> PyResult<()> {
+    walk(object, &mut HashMap::new())
+}
+
+/// `seen` says of each container whether it is still being walked through.
+fn walk(object: &Bound<'_, PyAny>, seen: &mut HashMap<usize, bool>) -> PyResult<()> {
+    if is_plain(object) {
+        return Ok(());
+    }
+    let children: Vec<Bound<'_, PyAny>> = if let Ok(dict) = object.cast::<PyDict>() {
+        dict.values().iter().collect()
+    } else if let Some(items) = items_of(object)? {
+        items
+    } else if let Some(fields) = fields_of(object)? {
+        fields.into_iter().map(|(_, value)| value).collect()
+    } else {
+        return Ok(());
+    };
+    let address = object.as_ptr().addr();
+    match seen.insert(address, true) {
+        Some(true) => return Err(PyValueError::new_err("into: a container that holds itself")),
+        Some(false) => {}
+        None => children.iter().try_for_each(|child| walk(child, seen))?,
+    }
+    seen.insert(address, false);
+    Ok(())
 }
 
 /// Values that hold nothing else, told by their type alone.

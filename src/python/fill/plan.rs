@@ -7,7 +7,8 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use super::Fill;
 use super::contents::{
-    array_of, fields_of, grows, is_fillable, is_plain, items_of, leaf_names, saved_names,
+    array_of, fields_of, grows, is_fillable, is_plain, items_of, leaf_names, refuse_cycles,
+    saved_names,
 };
 use super::write::Write;
 use crate::python::arrays::{self, Array, Shown, torch::Torch};
@@ -38,6 +39,7 @@ pub(super) fn plan<'py>(
     partial: bool,
 ) -> PyResult<Planned<'py>> {
     let py = target.py();
+    refuse_cycles(target)?;
     let mut planner = Planner {
         tensors,
         keys: Builder::new(py, tensors, &[], Vec::new(), None)?,
@@ -292,6 +294,10 @@ impl<'py> Planner<'py, '_> {
         }
         if !array.writable && !array.immutable {
             return self.mismatch(target, saved, name, names, &format!("{what}, read-only"));
+        }
+        if array.overlaps_itself() {
+            let what = format!("{what}, whose elements share memory");
+            return self.mismatch(target, saved, name, names, &what);
         }
         if array.immutable {
             // It is replaced, by one of the framework that it has.
