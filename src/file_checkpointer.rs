@@ -77,7 +77,7 @@ impl Default for Options {
 pub struct FileCheckpointer {
     run: Run,
     options: Options,
-    lock: Box<dyn Lock>,
+    lock: Mutex<Box<dyn Lock>>,
     memory: Mutex<Memory>,
 }
 
@@ -123,7 +123,7 @@ impl FileCheckpointer {
         Ok(FileCheckpointer {
             run,
             options,
-            lock,
+            lock: Mutex::new(lock),
             memory: Mutex::default(),
         })
     }
@@ -171,7 +171,10 @@ impl FileCheckpointer {
 
     /// In a forked child: closes the lock without releasing it, so that the child neither holds nor frees it.
     pub fn abandon_in_child(&self) {
-        self.lock.abandon_in_child();
+        // The fork may have happened while the worker looked at it.
+        if let Ok(lock) = self.lock.try_lock() {
+            lock.abandon_in_child();
+        }
     }
 
     fn write(
@@ -181,6 +184,7 @@ impl FileCheckpointer {
         options: &SaveOptions,
         ticket: &Ticket,
     ) -> Result<(), CheckpointerError> {
+        self.keep_locked()?;
         let mut last = self.memory().last.take();
         if last.is_none() && self.options.incremental {
             last = self.newest_intact_manifest();
@@ -216,6 +220,25 @@ impl FileCheckpointer {
                 Err(error.into())
             }
         }
+    }
+
+    /// Takes the lock anew if its file was removed, or the directory made again: somebody else may have taken
+    /// it meanwhile.
+    fn keep_locked(&self) -> Result<(), CheckpointerError> {
+        let path = self.run.directory().join(LOCK);
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if lock.guards(&path) {
+            return Ok(());
+        }
+        *lock = self
+            .run
+            .storage()
+            .lock(&path)
+            .map_err(|error| match error {
+                LockError::Io(error) => CheckpointerError::IOError(error),
+                held @ LockError::Held { .. } => CheckpointerError::Unknown(held.to_string()),
+            })?;
+        Ok(())
     }
 
     /// What the newest checkpoint holds that is known to be intact: one that was only found on disk is not
@@ -293,6 +316,7 @@ pub fn save_as(
         .ok_or_else(invalid)?;
     let parent = crate::storage::parent_of(path);
     storage.create_dir_all(parent)?;
+    let state = state.share_memory();
     commit::sweep_target(storage, parent, name)?;
     let site = writer::Site {
         storage,

@@ -303,7 +303,12 @@ impl Flattener<'_> {
             ));
         }
         if has_state(object)? {
-            let state = object.call_method0(pyo3::intern!(py, "state_dict"))?;
+            let state = object.call_method0(pyo3::intern!(py, "state_dict"));
+            let state = state.inspect_err(|error| {
+                let note = format!("pitstop: raised by state_dict of {}", self.place(way));
+                // A note that cannot be added must not take the place of the error.
+                let _ = error.value(py).call_method1("add_note", (note,));
+            })?;
             let way = Way {
                 parent: way,
                 container: object,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 
 use super::core::Core;
@@ -80,9 +81,16 @@ pub(super) fn submit(
         .memory_limit
         .is_some_and(|limit| bytes_to_copy(&state) > limit);
     let state = if limited { hold_still(state) } else { state };
+    let size = bytes_to_copy(&state);
     let state = py
         .detach(|| capture(state, &core.arena))
-        .map_err(|error| errors::os_error(py, &error))?;
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::OutOfMemory => PyMemoryError::new_err(format!(
+                "no memory for a snapshot of {size} bytes; with a memory_limit, what is larger is written from \
+                 the training's own memory"
+            )),
+            _ => errors::os_error(py, &error),
+        })?;
     let ticket = Arc::new(Ticket::default());
     let transfer = Transfer {
         state,

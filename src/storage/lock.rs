@@ -1,6 +1,6 @@
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The right to write into a directory: held until dropped, or until the process dies.
 pub trait Lock: Send + Sync + fmt::Debug {
@@ -9,6 +9,13 @@ pub trait Lock: Send + Sync + fmt::Debug {
     /// A child that outlives a killed parent would otherwise keep the directory locked. Does nothing in
     /// the process that took the lock, so that a wrong call can't give the directory away.
     fn abandon_in_child(&self);
+
+    /// Whether the lock file at `path` is still the one that is locked. If it was removed, or its directory
+    /// replaced, the lock guards nothing any more.
+    fn guards(&self, path: &Path) -> bool {
+        let _ = path;
+        true
+    }
 }
 
 /// Why a lock was not given.

@@ -117,3 +117,18 @@ def test_two_directories_do_not_get_in_each_others_way(tmp_path):
         b.save(2, {"w": 2})
     assert pitstop.restore(tmp_path / "a")["w"] == 1
     assert pitstop.restore(tmp_path / "a" / "b")["w"] == 2
+
+
+def test_a_removed_lock_file_does_not_let_two_writers_in(run):
+    # The second one got in, and swept what the first was writing.
+    with pitstop.AsyncCheckpointer(run) as first:
+        first.save(1, {"n": 1}).result()
+        (run / ".lock").unlink()
+        with pitstop.AsyncCheckpointer(run) as second:
+            second.save(2, {"n": 2}).result()
+            with pytest.raises(pitstop.SaveError, match="locked by"):
+                first.save(3, {"n": 3}).result()
+        first.save(3, {"n": 3}).result()
+        with pytest.raises(pitstop.DirectoryLockedError):
+            pitstop.AsyncCheckpointer(run)
+    assert [info.step for info in pitstop.checkpoints(run)] == [1, 2, 3]

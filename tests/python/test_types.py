@@ -418,3 +418,16 @@ def test_a_failing_state_dict_raises_its_own_error(checkpointer):
     with pytest.raises(LookupError, match="not ready"):
         checkpointer.save(1, {"broken": Broken()})
     checkpointer.save(1, {"fine": 1}).result()
+
+
+def test_an_error_of_state_dict_says_whose_it_is(tmp_path):
+    class Broken:
+        def state_dict(self):
+            raise KeyError("x")
+
+        def load_state_dict(self, state):
+            raise AssertionError(state)
+
+    with pytest.raises(KeyError) as caught:
+        pitstop.save(tmp_path / "c", {"trainer": {"opt": Broken()}})
+    assert 'state_dict of state["trainer"]["opt"]' in caught.value.__notes__[0]

@@ -2,7 +2,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 use std::process;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use super::super::{Lock, LockError, PathError};
 use super::system;
@@ -51,6 +51,18 @@ impl Lock for FileLock {
             // Closing one of two descriptors of an open file leaves it locked.
             file.take();
         }
+    }
+
+    #[cfg(unix)]
+    fn guards(&self, path: &Path) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let locked = file.as_ref().and_then(|file| file.metadata().ok());
+        let there = std::fs::metadata(path).ok();
+        let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+        locked
+            .map(identity)
+            .is_some_and(|locked| there.map(identity) == Some(locked))
     }
 }
 
