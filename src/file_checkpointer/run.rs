@@ -129,7 +129,10 @@ impl Run {
             for step in self.candidates()? {
                 match self.info(step) {
                     Ok(info) => found.push(info),
-                    Err(error) if error.is_damage() => vanished |= self.has_vanished(step),
+                    Err(error) if error.is_damage() => {
+                        log::debug!("{error}");
+                        vanished |= self.has_vanished(step);
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -169,7 +172,10 @@ impl Run {
             for step in self.candidates()?.into_iter().rev() {
                 match self.info(step) {
                     Ok(info) => return Ok((Some(info), false)),
-                    Err(error) if error.is_damage() => vanished |= self.has_vanished(step),
+                    Err(error) if error.is_damage() => {
+                        log::debug!("{error}");
+                        vanished |= self.has_vanished(step);
+                    }
                     Err(error) => return Err(error),
                 }
             }
