@@ -14,6 +14,9 @@ use crate::storage::{Storage, StoredFile};
 /// No manifest is larger than this, in bytes: about ten million tensors.
 const LARGEST_MANIFEST: u64 = 4 << 30;
 
+/// How often a directory is looked at that is there and has no manifest.
+const LOOKS: usize = 4;
+
 /// A checkpoint that was opened. Its files stay readable, whatever happens to the directory.
 #[derive(Debug, Clone)]
 pub struct Opened {
@@ -85,11 +88,11 @@ pub(super) fn open(
     for (name, entry) in &manifest.files {
         match open_file(storage, &path.join(name), entry) {
             Ok(file) => files.insert(name.as_str(), file),
-            Err(_) if is_another(storage, path, &bytes) => return open(storage, path, verify),
+            Err(_) if !is_still(storage, path, &bytes) => return open(storage, path, verify),
             Err(error) => return Err(error),
         };
     }
-    if is_another(storage, path, &bytes) {
+    if !is_still(storage, path, &bytes) {
         return open(storage, path, verify);
     }
     check_coverage(path, &manifest)?;
@@ -111,27 +114,29 @@ pub(super) fn open(
     Ok((manifest, Opened { info, state }))
 }
 
-/// Whether another checkpoint has taken the place of the one whose manifest was read: then the files opened
-/// since may be those of the other. Each replacement is a whole save, so trying again does not go on for long.
-fn is_another(storage: &dyn Storage, path: &Path, manifest: &[u8]) -> bool {
-    read_manifest(storage, path).is_ok_and(|now| now != manifest)
+/// Whether the checkpoint there is the one whose manifest was read, so that the files opened since are its
+/// own. Only reading the same manifest again says so: one that cannot be found may be in the middle of being
+/// replaced. Each replacement is a whole save, so trying again does not go on for long.
+fn is_still(storage: &dyn Storage, path: &Path, manifest: &[u8]) -> bool {
+    read_manifest(storage, path).is_ok_and(|now| now == manifest)
 }
 
 fn read_manifest(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>, RestoreError> {
     let at = path.join(MANIFEST);
-    let file = match storage.open(&at) {
-        Ok(file) => file,
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
-        {
-            return Err(RestoreError::NotFound {
-                path: path.to_owned(),
-            });
+    let mut looks = 0;
+    let file = loop {
+        looks += 1;
+        match storage.open(&at) {
+            Ok(file) => break file,
+            Err(error) if !is_absence(&error) => return Err(unreadable(&at, error)),
+            // The system may have been on its way through a directory that was replaced and emptied meanwhile.
+            Err(_) if looks < LOOKS && matches!(storage.kind(path), Ok(Some(_))) => {}
+            Err(_) => {
+                return Err(RestoreError::NotFound {
+                    path: path.to_owned(),
+                });
+            }
         }
-        Err(error) => return Err(unreadable(&at, error)),
     };
     if file.len() > LARGEST_MANIFEST {
         return Err(RestoreError::corrupt(
@@ -142,6 +147,13 @@ fn read_manifest(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>, RestoreE
     let mut bytes = vec![0; file.len() as usize];
     file.read_at(0, &mut bytes)?;
     Ok(bytes)
+}
+
+fn is_absence(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 /// A file that is missing, or something else than a file, is damage. Any other error says nothing about the

@@ -4,6 +4,7 @@
 
 mod failing;
 mod order;
+mod replaced;
 mod run;
 mod strangers;
 #[path = "../worker/time_limit.rs"]
