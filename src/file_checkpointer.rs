@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::checkpointer::{Checkpointer, CheckpointerError};
 use crate::commit::{self, Change, Decision, Hidden, Purpose, Retention, publish, remove_tree};
 use crate::format::Manifest;
+use crate::snapshot::Arena;
 use crate::state::State;
 use crate::storage::{Local, Lock, LockError, Storage};
 
@@ -22,7 +23,7 @@ pub use error::RestoreError;
 pub use info::CheckpointInfo;
 pub use reader::Opened;
 pub use run::{Damaged, Run};
-pub use transfer::{SaveOptions, Ticket, Transfer};
+pub use transfer::{Reads, SaveOptions, Ticket, Transfer};
 
 /// Name of the lock file of a run.
 const LOCK: &str = ".lock";
@@ -36,6 +37,9 @@ pub struct Options {
     pub verify: bool,
     /// Link files that did not change since the previous checkpoint, instead of writing them.
     pub incremental: bool,
+    /// The most bytes that snapshots may take; `None`: as many as a state has. What does not fit is written from
+    /// where it lies, and [`Ticket::reads`] says how long it must not change.
+    pub memory_limit: Option<u64>,
     /// Make every save durable. Without, a power cut may lose or tear checkpoints that were reported as saved.
     pub fsync: bool,
 }
@@ -46,6 +50,7 @@ impl Default for Options {
             retention: Retention::All,
             verify: true,
             incremental: true,
+            memory_limit: None,
             fsync: true,
         }
     }
@@ -79,6 +84,7 @@ pub struct FileCheckpointer {
     options: Options,
     lock: Mutex<Box<dyn Lock>>,
     memory: Mutex<Memory>,
+    arena: Arena,
 }
 
 /// What was found out and need not be read again.
@@ -125,12 +131,18 @@ impl FileCheckpointer {
             options,
             lock: Mutex::new(lock),
             memory: Mutex::default(),
+            arena: Arena::default(),
         })
     }
 
     /// The run, to look at.
     pub fn run(&self) -> &Run {
         &self.run
+    }
+
+    /// The memory that snapshots are taken in.
+    pub fn arena(&self) -> &Arena {
+        &self.arena
     }
 
     /// Which checkpoints would stay if retention ran now, and why.
@@ -177,14 +189,12 @@ impl FileCheckpointer {
         }
     }
 
-    fn write(
-        &self,
-        step: u64,
-        state: State,
-        options: &SaveOptions,
-        ticket: &Ticket,
-    ) -> Result<(), CheckpointerError> {
+    fn write(&self, step: u64, transfer: Transfer) -> Result<(), CheckpointerError> {
+        // However this ends, nothing is read afterwards.
+        let ticket = Arc::clone(&transfer.ticket);
+        let _reading = ticket.reading();
         self.keep_locked()?;
+        let retention = transfer.options.retention.clone();
         let mut last = self.memory().last.take();
         if last.is_none() && self.options.incremental {
             last = self.newest_intact_manifest();
@@ -198,7 +208,12 @@ impl FileCheckpointer {
         };
         let previous = at.as_deref().zip(previous);
         let curtain = self.run.draw_curtain(step);
-        let manifest = writer::write(&site, step, state, options, previous, ticket);
+        let limit = self
+            .options
+            .memory_limit
+            .map_or(usize::MAX, |limit| limit as usize);
+        let room = Some((&self.arena, limit));
+        let manifest = writer::write(&site, step, transfer, room, previous);
         drop(curtain);
         match manifest {
             Ok(manifest) => {
@@ -206,13 +221,7 @@ impl FileCheckpointer {
                 memory.last = Some(manifest);
                 memory.intact.insert(step);
                 drop(memory);
-                self.prune(
-                    step,
-                    options
-                        .retention
-                        .as_ref()
-                        .unwrap_or(&self.options.retention),
-                );
+                self.prune(step, retention.as_ref().unwrap_or(&self.options.retention));
                 Ok(())
             }
             Err(error) => {
@@ -316,26 +325,24 @@ pub fn save_as(
         .ok_or_else(invalid)?;
     let parent = crate::storage::parent_of(path);
     storage.create_dir_all(parent)?;
-    let state = state.share_memory();
+    let transfer = Transfer {
+        options: options.clone(),
+        ..Transfer::from(state.share_memory())
+    };
     commit::sweep_target(storage, parent, name)?;
     let site = writer::Site {
         storage,
         parent,
         name,
     };
-    let manifest = writer::write(&site, step, state, options, None, &Ticket::default())?;
+    let manifest = writer::write(&site, step, transfer, None, None)?;
     Ok(CheckpointInfo::new(&manifest, path.to_owned()))
 }
 
 /// Restoring gives a state whose tensors are all in memory, each compared with its checksum.
 impl Checkpointer<State> for FileCheckpointer {
     fn save(&self, epoch: usize, record: State) -> Result<(), CheckpointerError> {
-        self.write(
-            epoch as u64,
-            record.share_memory(),
-            &SaveOptions::default(),
-            &Ticket::default(),
-        )
+        self.write(epoch as u64, record.share_memory().into())
     }
 
     fn delete(&self, epoch: usize) -> Result<(), CheckpointerError> {
@@ -350,7 +357,7 @@ impl Checkpointer<State> for FileCheckpointer {
 /// Restoring gives a state whose tensors still lie in the files of the checkpoint.
 impl Checkpointer<Transfer> for FileCheckpointer {
     fn save(&self, epoch: usize, record: Transfer) -> Result<(), CheckpointerError> {
-        self.write(epoch as u64, record.state, &record.options, &record.ticket)
+        self.write(epoch as u64, record)
     }
 
     fn delete(&self, epoch: usize) -> Result<(), CheckpointerError> {

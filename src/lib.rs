@@ -92,8 +92,8 @@ pub use checkpointer::{
 };
 pub use commit::{Decision, Keep, Mode, Retention, RetentionError};
 pub use file_checkpointer::{
-    CheckpointInfo, FileCheckpointer, Opened, Options, RestoreError, Run, SaveOptions, Ticket,
-    Transfer, save_as,
+    CheckpointInfo, FileCheckpointer, Opened, Options, Reads, RestoreError, Run, SaveOptions,
+    Ticket, Transfer, save_as,
 };
 pub use format::Summary;
 pub use state::{

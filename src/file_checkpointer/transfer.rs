@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::CheckpointInfo;
 use crate::commit::Retention;
@@ -25,6 +26,20 @@ pub struct Ticket {
     done: AtomicU64,
     total: AtomicU64,
     info: OnceLock<CheckpointInfo>,
+    reads: Mutex<Reads>,
+    changed: Condvar,
+}
+
+/// What a save still reads of the memory that it was given.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reads {
+    /// Any of it.
+    #[default]
+    All,
+    /// Only the tensors that were deferred.
+    Deferred,
+    /// Nothing that may change: all of it is copied or written, or the save has failed.
+    Nothing,
 }
 
 impl Ticket {
@@ -39,6 +54,46 @@ impl Ticket {
     /// What was saved, once it is committed.
     pub fn info(&self) -> Option<&CheckpointInfo> {
         self.info.get()
+    }
+
+    /// Waits until the save reads no more than `at_most`; false if the timeout ran out first.
+    pub fn wait_reads(&self, at_most: Reads, timeout: Duration) -> bool {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut reads = self.lock();
+        while *reads < at_most {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            reads = match left {
+                None => self
+                    .changed
+                    .wait(reads)
+                    .unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return false,
+                Some(left) => {
+                    let waited = self.changed.wait_timeout(reads, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        true
+    }
+
+    /// What the save still reads.
+    pub fn reads(&self) -> Reads {
+        *self.lock()
+    }
+
+    /// The save reads until this is dropped, or says otherwise.
+    pub(super) fn reading(&self) -> Reading<'_> {
+        Reading(self)
+    }
+
+    pub(super) fn reads_only(&self, reads: Reads) {
+        *self.lock() = reads;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Reads> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn start(&self, total: u64) {
@@ -56,6 +111,15 @@ impl Ticket {
     }
 }
 
+/// Sees to it that the save reads nothing once this is dropped, and that others know.
+pub(super) struct Reading<'a>(&'a Ticket);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.reads_only(Reads::Nothing);
+    }
+}
+
 /// A state on its way to a disk, or from it.
 ///
 /// On the way back its tensors still lie in the files, which are open and were compared with the manifest;
@@ -64,6 +128,10 @@ impl Ticket {
 pub struct Transfer {
     /// The state.
     pub state: State,
+    /// For each tensor, whether its copy is deferred: the caller lets it be until [`Ticket::reads`] says
+    /// that nothing is read any more, and may change all others once it says that only deferred ones are. A
+    /// tensor beyond the end is not deferred.
+    pub deferred: Vec<bool>,
     /// How it is saved.
     pub options: SaveOptions,
     /// Follows the save.

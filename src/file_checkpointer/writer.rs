@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{CheckpointInfo, SaveOptions, Ticket};
+use super::{CheckpointInfo, Reads, SaveOptions, Ticket, Transfer};
 use crate::commit::{Change, publish, remove_tree, stage};
 use crate::format::{
     FormatError, MANIFEST, Manifest, Plan, PlanOptions, PlannedFile, Source, plan,
 };
-use crate::snapshot::{Arena, capture, fill_checksums};
-use crate::state::{Data, State, Tensor};
+use crate::snapshot::{Arena, Capture, can_borrow, capture, fill_checksums};
+use crate::state::{Data, Memory, State, Tensor};
 use crate::storage::{self, Storage};
 
 /// Where a checkpoint goes.
@@ -22,6 +23,9 @@ pub(super) struct Site<'a> {
     /// Its name there.
     pub(super) name: &'a str,
 }
+
+/// Where the copies of a state go, and how many bytes they may take.
+pub(super) type Room<'a> = (&'a Arena, usize);
 
 /// A checkpoint whose unchanged files may be linked: where it is, and what it holds.
 pub(super) type Previous<'a> = Option<(&'a Path, &'a Manifest)>;
@@ -41,15 +45,24 @@ impl From<io::Error> for Attempt {
 
 /// Writes and publishes a checkpoint. On return it is durable. On an error, whatever was there before is as
 /// it was, and nothing visible is left behind.
+///
+/// What may change is copied into `room` first, if there is any; what does not fit is written from where it
+/// lies.
 pub(super) fn write(
     site: &Site<'_>,
     step: u64,
-    state: State,
-    options: &SaveOptions,
+    transfer: Transfer,
+    room: Option<Room<'_>>,
     previous: Previous<'_>,
-    ticket: &Ticket,
 ) -> io::Result<Manifest> {
-    let state = settle(state)?;
+    let Transfer {
+        state,
+        deferred,
+        options,
+        ticket,
+    } = transfer;
+    let state = settle(state, room, &deferred, &ticket)?;
+    let (options, ticket) = (&options, ticket.as_ref());
     let staged = stage(site.storage, site.parent, site.name)?;
     let prepared = prepare(site, &staged, step, &state, options, previous, ticket);
     let (manifest, replaces) = prepared.inspect_err(|_| discard(site, &staged))?;
@@ -80,19 +93,35 @@ pub(super) fn write(
     Ok(manifest)
 }
 
-/// All tensors in memory as they are stored, with their checksums. Owned and borrowed memory stays where it
-/// is; what has gaps, or lies in a file, is copied.
-fn settle(mut state: State) -> io::Result<State> {
-    let in_memory = |tensor: &Tensor| tensor.bytes().is_some();
-    let settled = state.tensors.iter().all(|tensor| match &tensor.data {
-        Data::Pieces(pieces) => pieces.iter().all(|piece| in_memory(&piece.tensor)),
-        _ => in_memory(tensor),
-    });
-    if !settled {
-        state = capture(state, &Arena::default())?;
+/// All tensors with their checksums, and copied where they may change and there is room.
+fn settle(
+    mut state: State,
+    room: Option<Room<'_>>,
+    deferred: &[bool],
+    ticket: &Ticket,
+) -> io::Result<State> {
+    if let Some((arena, limit)) = room {
+        let how = Capture {
+            arena,
+            limit,
+            deferred,
+            rest_copied: &|| ticket.reads_only(Reads::Deferred),
+        };
+        state = capture(state, how)?;
     }
     fill_checksums(&mut state)?;
+    if parts(&state.tensors).all(can_borrow) {
+        ticket.reads_only(Reads::Nothing);
+    }
     Ok(state)
+}
+
+/// The tensors, or their pieces where they are in pieces.
+fn parts(tensors: &[Tensor]) -> impl Iterator<Item = &Tensor> {
+    tensors.iter().flat_map(|tensor| match &tensor.data {
+        Data::Pieces(pieces) => pieces.iter().map(|piece| &piece.tensor).collect(),
+        _ => vec![tensor],
+    })
 }
 
 /// Fills the staged directory; says whether there is a checkpoint of that name to replace.
@@ -119,7 +148,7 @@ fn prepare(
     write_file(
         site,
         &site.parent.join(staged).join(MANIFEST),
-        &[&bytes],
+        &[Segment::Bytes(&bytes)],
         &|_| (),
     )?;
     let replaces = options.overwrite && is_checkpoint(site)?;
@@ -162,48 +191,111 @@ fn write_files(
             .map(|file| file.entry.size)
             .sum(),
     );
+    let at = |file: &PlannedFile| site.parent.join(staged).join(&file.name);
+    // Links first: should one fail, all is written anew, and so must not have changed yet.
     for file in &plan.files {
-        let path = site.parent.join(staged).join(&file.name);
-        match (&file.source, previous) {
-            (Source::Write { head, parts }, _) => {
-                let bytes = |&(tensor, piece): &(usize, Option<usize>)| {
-                    stored_bytes(&state.tensors[tensor], piece)
-                };
-                let tensors = parts.iter().map(bytes).collect::<io::Result<Vec<_>>>()?;
-                let segments: Vec<&[u8]> =
-                    std::iter::once(head.as_slice()).chain(tensors).collect();
-                write_file(site, &path, &segments, &|bytes| ticket.advance(bytes))?;
-            }
-            (Source::Link { previous }, Some((at, _))) => {
-                link_file(site, &at.join(previous), &path, file.entry.size)
-                    .map_err(Attempt::LinkFailed)?;
-            }
-            (Source::Link { .. }, None) => {
-                return Err(Attempt::LinkFailed(io::ErrorKind::NotFound.into()));
-            }
+        if let Source::Link { previous: name } = &file.source {
+            let (from, _) =
+                previous.ok_or_else(|| Attempt::LinkFailed(io::ErrorKind::NotFound.into()))?;
+            link_file(site, &from.join(name), &at(file), file.entry.size)
+                .map_err(Attempt::LinkFailed)?;
         }
+    }
+    let mut written: Vec<(PathBuf, Vec<Segment<'_>>)> = Vec::new();
+    let mut borrowed = Vec::new();
+    for file in &plan.files {
+        if let Source::Write { head, parts } = &file.source {
+            let tensors: Vec<&Tensor> = parts.iter().map(|&part| part_of(state, part)).collect();
+            let still = tensors.iter().all(|tensor| can_borrow(tensor));
+            let files = if still { &mut written } else { &mut borrowed };
+            files.push((at(file), segments(head, &tensors)));
+        }
+    }
+    // What must not change meanwhile is written first.
+    for file in &borrowed {
+        write_file(site, &file.0, &file.1, &|bytes| ticket.advance(bytes))?;
+    }
+    ticket.reads_only(Reads::Nothing);
+    for file in &written {
+        write_file(site, &file.0, &file.1, &|bytes| ticket.advance(bytes))?;
     }
     Ok(plan)
 }
 
-fn stored_bytes(tensor: &Tensor, piece: Option<usize>) -> io::Result<&[u8]> {
-    let part = match (&tensor.data, piece) {
+fn part_of(state: &State, (tensor, piece): (usize, Option<usize>)) -> &Tensor {
+    let tensor = &state.tensors[tensor];
+    match (&tensor.data, piece) {
         (Data::Pieces(pieces), Some(piece)) => &pieces[piece].tensor,
         _ => tensor,
-    };
-    part.bytes()
-        .ok_or_else(|| io::Error::other("a tensor does not lie in memory as it is stored"))
+    }
+}
+
+/// The bytes of a file: its header, then its tensors. Those that lie back to back in memory are one segment.
+fn segments<'a>(head: &'a [u8], tensors: &[&'a Tensor]) -> Vec<Segment<'a>> {
+    let mut segments = vec![Segment::Bytes(head)];
+    let mut run: Option<(&Memory, usize)> = None;
+    for &tensor in tensors {
+        let len = tensor.nbytes() as usize;
+        let next = match &tensor.data {
+            Data::Memory(memory) if memory.contiguous(len).is_some() => Some(memory),
+            _ => None,
+        };
+        run = match (run, next) {
+            (Some((first, run)), Some(next))
+                if Arc::ptr_eq(&first.region, &next.region)
+                    && first.offset + run == next.offset =>
+            {
+                Some((first, run + len))
+            }
+            (before, next) => {
+                segments.extend(before.and_then(joined));
+                if next.is_none() {
+                    segments.push(Segment::Tensor(tensor));
+                }
+                next.map(|next| (next, len))
+            }
+        };
+    }
+    segments.extend(run.and_then(joined));
+    segments
+}
+
+fn joined((first, len): (&Memory, usize)) -> Option<Segment<'_>> {
+    first.contiguous(len).map(Segment::Bytes)
+}
+
+enum Segment<'a> {
+    Bytes(&'a [u8]),
+    Tensor(&'a Tensor),
 }
 
 fn write_file(
     site: &Site<'_>,
     path: &Path,
-    segments: &[&[u8]],
+    segments: &[Segment<'_>],
     progress: &dyn Fn(u64),
 ) -> io::Result<()> {
-    let nbytes = segments.iter().map(|segment| segment.len() as u64).sum();
+    let owned: Vec<Vec<u8>> = segments
+        .iter()
+        .map(|s| match s {
+            Segment::Bytes(_) => Ok(vec![]),
+            Segment::Tensor(t) => {
+                let mut v = vec![0; t.nbytes() as usize];
+                crate::snapshot::read_at(t, 0, &mut v).map(|()| v)
+            }
+        })
+        .collect::<io::Result<_>>()?;
+    let slices: Vec<&[u8]> = segments
+        .iter()
+        .zip(&owned)
+        .map(|(s, o)| match s {
+            Segment::Bytes(b) => b,
+            Segment::Tensor(_) => o.as_slice(),
+        })
+        .collect();
+    let nbytes = slices.iter().map(|segment| segment.len() as u64).sum();
     let file = site.storage.create(path, nbytes)?;
-    storage::write_all(file.as_ref(), &mut segments.iter().copied(), progress)?;
+    storage::write_all(file.as_ref(), &mut slices.iter().copied(), progress)?;
     file.sync()
 }
 

@@ -14,6 +14,7 @@ mod summary;
 mod tree;
 
 pub use manifest::{FileEntry, FormatError, MANIFEST, Manifest, Part, TensorEntry};
+pub use names::tensor_keys;
 pub use plan::{Plan, PlanOptions, PlannedFile, Source, plan};
 pub use safetensors::{Header, HeaderEntry, parse_header};
 pub use summary::Summary;

@@ -39,7 +39,7 @@ pub(super) fn name_tensors(state: &State) -> Vec<TensorName> {
     match &state.root {
         Node::Dict(entries) => {
             let (loose, containers): (Vec<_>, Vec<_>) =
-                entries.iter().partition(|(_, v)| is_leaf(v));
+                entries.iter().partition(|(_, v)| v.is_leaf());
             // The file `state` belongs to the loose arrays, whatever the keys are called; but an array that
             // is in a container too is looked for there.
             if !loose.is_empty() {
@@ -67,12 +67,12 @@ pub(super) fn name_tensors(state: &State) -> Vec<TensorName> {
         .collect()
 }
 
-fn is_leaf(node: &Node) -> bool {
-    match node {
-        Node::Tensor(_) => true,
-        Node::Tagged { value, .. } => is_leaf(value),
-        _ => false,
-    }
+/// The name that each tensor of the state has, or will have, within a checkpoint.
+pub fn tensor_keys(state: &State) -> Vec<String> {
+    name_tensors(state)
+        .into_iter()
+        .map(|name| name.key)
+        .collect()
 }
 
 struct Path {

@@ -8,16 +8,17 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 
 use super::arguments::{count, save_options};
-use super::core::Core;
+use super::core::{Core, wait_snapshots};
 use super::crossing::crossing;
 use super::errors;
 use super::handle::SaveHandle;
 use super::info::CheckpointInfo;
 use super::interrupter::Interrupter;
 use super::known::text;
+use super::protecting;
 use super::restoring::{self, Request};
 use super::retention::{Decision, Policy, parse_mode};
-use super::submitting::{OnBusy, Terms, look, python_infos, submit};
+use super::submitting::{Defer, OnBusy, Terms, look, python_infos, submit};
 use super::waiting::{Deadline, MOMENT, until};
 use crate::checkpointer::{CheckpointerError, TrySubmitError};
 use crate::file_checkpointer::{CheckpointInfo as Info, Options, RestoreError};
@@ -37,11 +38,13 @@ use crate::storage::LockError;
 ///         and ``wait`` and ``close`` still do.
 ///     on_busy: What ``save`` does while another save is in flight: ``"wait"``; ``"skip"``, which returns a handle
 ///         whose ``skipped`` is true; or ``"raise"``.
-///     memory_limit: Bytes of host memory that snapshots may take. A larger state is written straight from the
-///         training's memory, and ``save`` blocks until it is durable. Default: as much as the state has.
+///     memory_limit: Bytes of host memory that snapshots may take. What does not fit is written straight from the
+///         training's memory, and ``save`` blocks until that is done. Default: as much as the state has.
 ///     verify: Compare every checksum when restoring.
 ///     incremental: Link files that did not change since the previous checkpoint instead of writing them.
 ///     fsync: Make every save durable. Without, a power cut may lose checkpoints that were reported as saved.
+///     check_deferred: For debugging: compute the checksums of what is deferred before ``save`` returns, so that
+///         the save fails, naming the tensor, if that is changed before it is copied.
 ///
 /// Raises:
 ///     DirectoryLockedError: Another checkpointer writes there; the message names its process.
@@ -84,7 +87,7 @@ impl AsyncCheckpointer {
 #[pymethods]
 impl AsyncCheckpointer {
     #[new]
-    #[pyo3(signature = (directory, *, retention=None, interrupter=None, on_busy="wait", memory_limit=None, verify=true, incremental=true, fsync=true))]
+    #[pyo3(signature = (directory, *, retention=None, interrupter=None, on_busy="wait", memory_limit=None, verify=true, incremental=true, fsync=true, check_deferred=false))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
@@ -96,6 +99,7 @@ impl AsyncCheckpointer {
         verify: bool,
         incremental: bool,
         fsync: bool,
+        check_deferred: bool,
     ) -> PyResult<AsyncCheckpointer> {
         crossing("AsyncCheckpointer", || {
             let on_busy = match on_busy {
@@ -123,6 +127,7 @@ impl AsyncCheckpointer {
                 retention: resolved,
                 verify,
                 incremental,
+                memory_limit,
                 fsync,
             };
             let interrupter = interrupter.map(|interrupter| interrupter.get().inner());
@@ -134,7 +139,7 @@ impl AsyncCheckpointer {
                 terms: Terms {
                     policy,
                     on_busy,
-                    memory_limit,
+                    check_deferred,
                 },
             })
         })
@@ -143,8 +148,11 @@ impl AsyncCheckpointer {
     /// Takes a snapshot of the state and saves it in the background.
     ///
     /// Returns once the tensors are copied, at the speed of memory: they may be changed at once. Arrays that
-    /// nobody can change, such as those of JAX, are not copied. If the state is larger than ``memory_limit``,
-    /// it returns only when the checkpoint is durable, and Ctrl-C waits for that.
+    /// nobody can change, such as those of JAX, are not copied. What does not fit ``memory_limit`` is written
+    /// before it returns, and Ctrl-C waits for that.
+    ///
+    /// Tensors whose copy is deferred are copied in the background, and must not be changed before: until the
+    /// step of a protected optimizer, which waits, or until ``wait_snapshot`` of the handle has returned.
     ///
     /// Args:
     ///     step: The training step, not negative.
@@ -152,6 +160,7 @@ impl AsyncCheckpointer {
     ///     metrics: Numbers to keep with the checkpoint, by name; retention and ``best`` judge by them.
     ///     metadata: Plain values to keep with the checkpoint.
     ///     overwrite: Replace a checkpoint of the same step, atomically.
+    ///     deferred: ``None`` defers the tensors of protected optimizers, ``True`` all, ``False`` none.
     ///
     /// Returns:
     ///     A handle to follow the save with.
@@ -163,7 +172,8 @@ impl AsyncCheckpointer {
     ///
     /// What a retention function raises comes out of here too; then the checkpoint is saved all the same, and
     /// nothing is deleted.
-    #[pyo3(signature = (step, state, *, metrics=None, metadata=None, overwrite=false))]
+    #[pyo3(signature = (step, state, *, metrics=None, metadata=None, overwrite=false, deferred=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn save(
         &self,
         py: Python<'_>,
@@ -172,12 +182,36 @@ impl AsyncCheckpointer {
         metrics: Option<&Bound<'_, PyAny>>,
         metadata: Option<&Bound<'_, PyAny>>,
         overwrite: bool,
+        deferred: Option<bool>,
     ) -> PyResult<SaveHandle> {
         crossing("AsyncCheckpointer.save", || {
             let core = self.enter_open(py)?;
             let step = count(step, "step")?;
             let options = save_options(metrics, metadata, overwrite)?;
-            submit(py, core, &self.terms, step, state, options)
+            let defer = match deferred {
+                None => Defer::Protected,
+                Some(true) => Defer::All,
+                Some(false) => Defer::None,
+            };
+            submit(py, core, &self.terms, step, state, options, defer)
+        })
+    }
+
+    /// Defers the snapshot of what an optimizer changes: ``save`` returns at once, the copy runs beside forward
+    /// and backward, and the optimizer's step waits until it is done.
+    ///
+    /// Its parameters and its state must be changed by nothing but its ``step`` between a ``save`` and the next
+    /// step; ``check_deferred`` finds out. Everything else in a state is still copied before ``save`` returns.
+    ///
+    /// Args:
+    ///     optimizer: A ``torch.optim.Optimizer``, or anything that has ``register_step_pre_hook``,
+    ///         ``param_groups`` and ``state`` as those do. It is not kept alive.
+    ///
+    /// Raises:
+    ///     TypeError: It has no ``register_step_pre_hook``.
+    fn protect(&self, py: Python<'_>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
+        crossing("AsyncCheckpointer.protect", || {
+            protecting::protect(self.enter_open(py)?, optimizer)
         })
     }
 
@@ -217,6 +251,7 @@ impl AsyncCheckpointer {
             let core = self.enter_open(py)?;
             let step = step.map(|step| count(step, "step")).transpose()?;
             let request = Request::new(into, like, only, framework, mmap)?;
+            wait_snapshots(py)?;
             core.raise_earlier_failure(py)?;
             let restored = restoring::through_worker(py, core, step, &request)?;
             let (_, state) =
@@ -243,6 +278,7 @@ impl AsyncCheckpointer {
         crossing("AsyncCheckpointer.resume", || {
             let core = self.enter_open(py)?;
             let request = Request::in_place(into)?;
+            wait_snapshots(py)?;
             core.raise_earlier_failure(py)?;
             Ok(restoring::through_worker(py, core, None, &request)?.map(|(step, _)| step))
         })

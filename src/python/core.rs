@@ -6,11 +6,11 @@ use std::thread::ThreadId;
 
 use pyo3::prelude::*;
 
+use super::protecting::Protected;
 use super::waiting::{MOMENT, until};
 use super::{errors, logging};
 use crate::checkpointer::{AsyncCheckpointer, CheckpointerError, Interrupter, Pending};
-use crate::file_checkpointer::{FileCheckpointer, Options, Run, Transfer};
-use crate::snapshot::Arena;
+use crate::file_checkpointer::{FileCheckpointer, Options, Reads, Run, Ticket, Transfer};
 use crate::storage::LockError;
 
 /// The checkpointer of one directory, in the process that made it.
@@ -21,19 +21,30 @@ pub(super) struct Core {
     files: Mutex<Option<Arc<FileCheckpointer>>>,
     pub(super) run: Run,
     pub(super) options: Options,
-    pub(super) arena: Arena,
+    /// Follows the save that was handed over last.
+    latest: Mutex<Option<Arc<Ticket>>>,
+    /// Optimizers that wait for deferred snapshots before they change their parameters.
+    pub(super) protected: Protected,
     /// The thread that takes a snapshot now: one at a time.
     saver: Mutex<Option<ThreadId>>,
     /// Python objects whose memory saves still read, each with the save that does.
     lent: Mutex<Vec<Lent>>,
     /// Steps whose checkpoints were found damaged: saving them again replaces them.
     damaged: Mutex<Vec<u64>>,
-    interrupted: bool,
+    /// Failures in the background stop an interrupter, and calls do not raise them.
+    pub(super) interrupted: bool,
     pid: u32,
 }
 
 /// A save, and the objects whose memory it reads.
-type Lent = (Arc<Pending>, Vec<Py<PyAny>>);
+pub(super) struct Lent {
+    pub(super) pending: Arc<Pending>,
+    pub(super) ticket: Arc<Ticket>,
+    /// Needed until it is copied.
+    pub(super) owners: Vec<Py<PyAny>>,
+    /// Needed until the save is done.
+    pub(super) lenders: Vec<Py<PyAny>>,
+}
 
 /// The right to take a snapshot, until dropped.
 pub(super) struct Saving<'a> {
@@ -74,7 +85,8 @@ impl Core {
             files: Mutex::new(Some(files)),
             run,
             options,
-            arena: Arena::default(),
+            latest: Mutex::default(),
+            protected: Protected::default(),
             saver: Mutex::default(),
             lent: Mutex::default(),
             damaged: Mutex::default(),
@@ -85,6 +97,11 @@ impl Core {
         alive.retain(|core| core.strong_count() > 0);
         alive.push(Arc::downgrade(&core));
         Ok(core)
+    }
+
+    /// Whether this is the process that made it.
+    pub(super) fn is_here(&self) -> bool {
+        self.pid == std::process::id()
     }
 
     pub(super) fn worker(&self) -> &AsyncCheckpointer<Transfer> {
@@ -107,21 +124,39 @@ impl Core {
 
     /// Lets go of Python objects whose memory is no longer read. Called by threads of Python only.
     fn reap(&self) {
-        let mut lent = lock(&self.lent);
-        let (done, reading) = std::mem::take(&mut *lent)
-            .into_iter()
-            .partition(|(pending, _)| pending.done());
-        *lent = reading;
-        drop(lent);
+        let mut free = Vec::new();
+        lock(&self.lent).retain_mut(|lent| {
+            if lent.ticket.reads() == Reads::Nothing {
+                free.append(&mut lent.owners);
+            }
+            if lent.pending.done() {
+                free.append(&mut lent.owners);
+                free.append(&mut lent.lenders);
+            }
+            !(lent.owners.is_empty() && lent.lenders.is_empty())
+        });
         // Their finalizers may call anything, this checkpointer included, so no lock is held here.
-        let done: Vec<(Arc<Pending>, Vec<Py<PyAny>>)> = done;
-        drop(done);
+        drop(free);
     }
 
-    pub(super) fn lend(&self, pending: Arc<Pending>, lenders: Vec<Py<PyAny>>) {
-        if !lenders.is_empty() {
-            lock(&self.lent).push((pending, lenders));
+    /// Keeps objects alive while a save that was just handed over reads their memory.
+    pub(super) fn lend(&self, lent: Lent) {
+        *lock(&self.latest) = Some(Arc::clone(&lent.ticket));
+        lock(&self.lent).push(lent);
+        self.reap();
+    }
+
+    /// Waits until no save reads memory of the training any more.
+    pub(super) fn wait_snapshot(&self, py: Python<'_>) -> PyResult<()> {
+        let latest = lock(&self.latest).clone();
+        let Some(ticket) = latest else { return Ok(()) };
+        if ticket.reads() < Reads::Nothing {
+            until(py, || {
+                ticket.wait_reads(Reads::Nothing, MOMENT).then_some(())
+            })?;
         }
+        self.reap();
+        Ok(())
     }
 
     /// A failure from before that nobody has heard of yet, if calls are to raise those.
@@ -194,7 +229,6 @@ impl Core {
         self.reap();
         let files = lock(&self.files).take();
         py.detach(|| drop(files));
-        self.arena.release();
         Ok(failures)
     }
 }
@@ -225,16 +259,22 @@ pub(super) fn refuse_in_child(py: Python<'_>, pid: u32) -> PyResult<()> {
 pub(super) fn drain_all(py: Python<'_>) -> PyResult<()> {
     let alive: Vec<Arc<Core>> = lock(&ALIVE).iter().filter_map(Weak::upgrade).collect();
     let mut first = None;
-    for core in alive
-        .into_iter()
-        .filter(|core| core.pid == std::process::id())
-    {
+    for core in alive.into_iter().filter(|core| core.is_here()) {
         for failure in core.close(py)? {
             first.get_or_insert(errors::from_checkpointer(py, &failure));
         }
     }
     logging::drain(py)?;
     first.map_or(Ok(()), Err)
+}
+
+/// Waits until no save of this process reads memory of the training any more.
+pub(super) fn wait_snapshots(py: Python<'_>) -> PyResult<()> {
+    let alive: Vec<Arc<Core>> = lock(&ALIVE).iter().filter_map(Weak::upgrade).collect();
+    alive
+        .iter()
+        .filter(|core| core.is_here())
+        .try_for_each(|core| core.wait_snapshot(py))
 }
 
 /// In a forked child: closes the locks it was born with, so that it does not keep directories locked.

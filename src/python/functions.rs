@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 use super::arguments::{count, save_options};
 use super::checkpointer::locked;
+use super::core::wait_snapshots;
 use super::crossing::crossing;
 use super::errors;
 use super::flatten::{Flattened, flatten};
@@ -52,6 +53,8 @@ pub(super) fn restore<'py>(
     crossing("restore", || {
         let step = step.map(|step| count(step, "step")).transpose()?;
         let request = Request::new(into, like, only, framework, mmap)?;
+        // What is filled may be what a save of this process still reads.
+        wait_snapshots(py)?;
         let run = Run::new(Arc::new(Local::new()), path);
         let restored = restoring::directly(py, &run, step, verify, &request)?;
         let (_, state) = restored.ok_or_else(|| restoring::not_found(py, run.directory()))?;
@@ -139,12 +142,12 @@ pub(super) fn save(
                     .map_err(|error| Failed::Save(error.into()))
             }
             Some(step) => {
-                let options = Transfer {
-                    state,
+                let transfer = Transfer {
                     options,
                     ticket: Arc::clone(&ticket),
+                    ..Transfer::from(state)
                 };
-                save_into_run(&path, step, options, fsync)
+                save_into_run(&path, step, transfer, fsync)
             }
         });
         drop((owners, lenders));
@@ -170,6 +173,8 @@ fn save_into_run(
     let files = FileCheckpointer::open(
         path,
         Options {
+            // The caller waits, so nothing need be copied first.
+            memory_limit: Some(0),
             fsync,
             ..Options::default()
         },

@@ -8,9 +8,9 @@ use super::core::refuse_in_child;
 use super::crossing::crossing;
 use super::errors;
 use super::info::CheckpointInfo;
-use super::waiting::{Deadline, until};
+use super::waiting::{Deadline, MOMENT, until};
 use crate::checkpointer::{CheckpointerError, Pending};
-use crate::file_checkpointer::Ticket;
+use crate::file_checkpointer::{Reads, Ticket};
 
 /// Follows one save from the call to the commit.
 #[pyclass(frozen, name = "SaveHandle", module = "pitstop")]
@@ -64,9 +64,19 @@ impl SaveHandle {
         }))
     }
 
-    /// Blocks until the state may be changed. It is copied when ``save`` returns, so this returns at once.
-    #[expect(clippy::unused_self, reason = "it is a method in Python")]
-    fn wait_snapshot(&self) {}
+    /// Waits until all of the state may be changed: at once, unless the snapshot was deferred.
+    ///
+    /// Whether the save succeeds is for ``result`` to say.
+    fn wait_snapshot(&self, py: Python<'_>) -> PyResult<()> {
+        refuse_in_child(py, self.pid)?;
+        let Some((pending, ticket)) = &self.following else {
+            return Ok(());
+        };
+        until(py, || {
+            let free = ticket.wait_reads(Reads::Nothing, MOMENT) || pending.done();
+            free.then_some(())
+        })
+    }
 
     /// Waits until the checkpoint is durable.
     ///

@@ -21,6 +21,7 @@ mod interrupter;
 mod known;
 mod like;
 mod logging;
+mod protecting;
 mod restoring;
 mod retention;
 mod submitting;

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 
-use super::core::Core;
+use super::core::{Core, Lent};
 use super::errors;
 use super::flatten::{Flattened, flatten};
 use super::handle::SaveHandle;
@@ -15,9 +14,9 @@ use super::retention::Policy;
 use super::waiting::{MOMENT, until};
 use crate::checkpointer::{Pending, TrySubmitError};
 use crate::file_checkpointer::{
-    CheckpointInfo as Info, RestoreError, SaveOptions, Ticket, Transfer,
+    CheckpointInfo as Info, Reads, RestoreError, SaveOptions, Ticket, Transfer,
 };
-use crate::snapshot::{bytes_to_copy, capture, hold_still};
+use crate::snapshot::fill_checksums;
 
 /// What a save does while another is in flight.
 #[derive(Clone, Copy)]
@@ -31,8 +30,17 @@ pub(super) enum OnBusy {
 pub(super) struct Terms {
     pub(super) policy: Policy,
     pub(super) on_busy: OnBusy,
-    /// Bytes of host memory that a snapshot may take.
-    pub(super) memory_limit: Option<u64>,
+    /// Find out whether deferred tensors were changed before they were copied.
+    pub(super) check_deferred: bool,
+}
+
+/// Which tensors are copied after `save` has returned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Defer {
+    /// Those of protected optimizers.
+    Protected,
+    All,
+    None,
 }
 
 /// Takes a snapshot of `state` and hands it over; `step` and `options` are checked already.
@@ -43,6 +51,7 @@ pub(super) fn submit(
     step: u64,
     state: &Bound<'_, PyAny>,
     mut options: SaveOptions,
+    defer: Defer,
 ) -> PyResult<SaveHandle> {
     core.raise_earlier_failure(py)?;
     let _one_at_a_time = core.begin_save(py)?;
@@ -63,7 +72,7 @@ pub(super) fn submit(
     options.overwrite |= may_replace(py, core, step, options.overwrite)?;
     warn_of_rollback(py, core, terms, step)?;
     let Flattened {
-        state,
+        mut state,
         owners,
         lenders,
     } = flatten(state, "state")?;
@@ -77,37 +86,35 @@ pub(super) fn submit(
         });
         options.retention = Some(rule);
     }
-    let limited = terms
-        .memory_limit
-        .is_some_and(|limit| bytes_to_copy(&state) > limit);
-    let state = if limited { hold_still(state) } else { state };
-    let size = bytes_to_copy(&state);
-    let state = py
-        .detach(|| capture(state, &core.arena))
-        .map_err(|error| match error.kind() {
-            std::io::ErrorKind::OutOfMemory => PyMemoryError::new_err(format!(
-                "no memory for a snapshot of {size} bytes; with a memory_limit, what is larger is written from \
-                 the training's own memory"
-            )),
-            _ => errors::os_error(py, &error),
-        })?;
+    let deferred = match defer {
+        Defer::Protected => core.protected.deferred(py, &state)?,
+        Defer::All => vec![true; state.tensors.len()],
+        Defer::None => Vec::new(),
+    };
+    let may_return_at = if deferred.contains(&true) {
+        Reads::Deferred
+    } else {
+        Reads::Nothing
+    };
+    if terms.check_deferred && may_return_at == Reads::Deferred {
+        py.detach(|| fill_checksums(&mut state))?;
+    }
     let ticket = Arc::new(Ticket::default());
     let transfer = Transfer {
         state,
+        deferred,
         options,
         ticket: Arc::clone(&ticket),
     };
     let pending = Arc::new(hand_over(py, core, step, transfer)?);
-    if limited {
-        // The worker reads the training's own memory, so there is no way back before it is done.
-        py.detach(|| {
-            while !pending.done() {
-                core.worker().wait_idle(MOMENT);
-            }
-        });
-    }
-    drop(owners);
-    core.lend(Arc::clone(&pending), lenders);
+    // The worker reads the training's own memory, so there is no way back before it lets go of it.
+    py.detach(|| while !(ticket.wait_reads(may_return_at, MOMENT) || pending.done()) {});
+    core.lend(Lent {
+        pending: Arc::clone(&pending),
+        ticket: Arc::clone(&ticket),
+        owners,
+        lenders,
+    });
     match broken_rule {
         Some(error) => Err(error),
         None => Ok(SaveHandle::new(step, pending, ticket)),

@@ -15,7 +15,15 @@ const PAGE: usize = 2 << 20;
 /// gives it back.
 #[derive(Debug, Clone, Default)]
 pub struct Arena {
-    kept: Arc<Mutex<Option<MmapMut>>>,
+    blocks: Arc<Mutex<Blocks>>,
+}
+
+#[derive(Debug, Default)]
+struct Blocks {
+    /// For the next snapshot.
+    kept: Option<MmapMut>,
+    /// Bytes that snapshots use now.
+    leased: usize,
 }
 
 /// Memory of the arena in use by one snapshot; it returns to the arena when dropped.
@@ -26,18 +34,19 @@ pub(super) struct Lease {
 }
 
 impl Arena {
-    /// Memory for a snapshot of `len` bytes.
+    /// Memory for a snapshot of `len` bytes, and of no more than `limit` unless it is there already.
     ///
     /// # Errors
     ///
     /// If the system has no memory.
-    pub(super) fn lease(&self, len: usize) -> io::Result<Lease> {
-        let kept = self.lock().take().filter(|memory| memory.len() >= len);
+    pub(super) fn lease(&self, len: usize, limit: usize) -> io::Result<Lease> {
+        let kept = self.lock().kept.take().filter(|memory| memory.len() >= len);
         let memory = match kept {
             Some(memory) => memory,
             // Too small a block was dropped above, before the larger one is asked for.
-            None => map(len.max(1).next_multiple_of(PAGE))?,
+            None => map(len.max(1).next_multiple_of(PAGE).min(limit.max(len)))?,
         };
+        self.lock().leased += memory.len();
         Ok(Lease {
             memory: Some(memory),
             home: self.clone(),
@@ -46,16 +55,17 @@ impl Arena {
 
     /// Gives the kept memory back to the system.
     pub fn release(&self) {
-        *self.lock() = None;
+        self.lock().kept = None;
     }
 
-    /// Size of the memory that is kept for the next snapshot, in bytes; 0 while a snapshot uses it.
-    pub fn kept_bytes(&self) -> usize {
-        self.lock().as_ref().map_or(0, |memory| memory.len())
+    /// Memory that it has from the system now, in bytes: what a snapshot uses, and what is kept for the next.
+    pub fn bytes(&self) -> usize {
+        let blocks = self.lock();
+        blocks.leased + blocks.kept.as_ref().map_or(0, |memory| memory.len())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<MmapMut>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Blocks> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -81,14 +91,17 @@ impl Region for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut kept = self.home.lock();
-        let larger = |kept: &MmapMut| {
-            self.memory
-                .as_ref()
-                .is_some_and(|mine| mine.len() > kept.len())
+        let Some(mine) = self.memory.take() else {
+            return;
         };
-        if kept.as_ref().is_none_or(larger) {
-            *kept = self.memory.take();
+        let mut blocks = self.home.lock();
+        blocks.leased -= mine.len();
+        if blocks
+            .kept
+            .as_ref()
+            .is_none_or(|kept| kept.len() < mine.len())
+        {
+            blocks.kept = Some(mine);
         }
     }
 }
@@ -100,21 +113,21 @@ mod tests {
     #[test]
     fn memory_is_used_again() {
         let arena = Arena::default();
-        let first = arena.lease(3 << 20).unwrap();
+        let first = arena.lease(3 << 20, usize::MAX).unwrap();
         let address = first.bytes().as_ptr();
         drop(first);
-        let second = arena.lease(1 << 20).unwrap();
+        let second = arena.lease(1 << 20, usize::MAX).unwrap();
         assert_eq!(second.bytes().as_ptr(), address);
     }
 
     #[test]
     fn it_grows_with_the_state_and_keeps_one_block() {
         let arena = Arena::default();
-        drop(arena.lease(1).unwrap());
-        assert_eq!(arena.kept_bytes(), PAGE);
-        drop(arena.lease(PAGE + 1).unwrap());
-        assert_eq!(arena.kept_bytes(), 2 * PAGE);
+        drop(arena.lease(1, usize::MAX).unwrap());
+        assert_eq!(arena.bytes(), PAGE);
+        drop(arena.lease(PAGE + 1, usize::MAX).unwrap());
+        assert_eq!(arena.bytes(), 2 * PAGE);
         arena.release();
-        assert_eq!(arena.kept_bytes(), 0);
+        assert_eq!(arena.bytes(), 0);
     }
 }

@@ -1,89 +1,86 @@
+use std::cmp::Reverse;
 use std::io;
 use std::sync::Arc;
 
 use super::arena::{Arena, Lease};
-use super::transfer::{self, Job};
-use crate::state::{Data, Memory, Region, State, Tensor};
+use super::transfer::{self, Crew, Job};
+use crate::format;
+use crate::state::{Checksum, Data, Memory, Node, Region, State, Tensor};
 
-/// Tensors start at multiples of this many bytes in the arena: a cache line.
-const ALIGNMENT: usize = 64;
+/// The tensors of a file start at a multiple of this many bytes in the arena, as they do in the file.
+const BLOCK: usize = 4096;
 
-/// Copies every tensor of the state into the arena, with its checksum, so that the caller may change the
-/// originals at once. Blocks until the copy is done; runs on several threads.
+/// How a snapshot is taken.
+#[derive(Clone, Copy)]
+pub struct Capture<'a> {
+    /// Where the copies go.
+    pub arena: &'a Arena,
+    /// The most bytes that they may take.
+    pub limit: usize,
+    /// For each tensor, whether it is copied after the others and by fewer threads; if it is missing here, no.
+    pub deferred: &'a [bool],
+    /// Called once all that is not deferred is copied; not called if something does not fit.
+    pub rest_copied: &'a dyn Fn(),
+}
+
+/// Copies every tensor that may change into the arena, with its checksum, in one pass and on several threads.
 ///
 /// Tensors in memory that nobody can change and that lie as they are stored are borrowed, not copied.
-/// Tensors in a file are read and their checksums, if known, compared.
+/// Tensors in a file are read. Checksums that are known already are compared. The copies lie in the order in
+/// which [`plan`](crate::format::plan()) puts them into files, back to back, so that a file can be written
+/// from where they lie.
+///
+/// What does not fit the limit stays where it is, and must not change until it is written; then nothing is
+/// deferred.
 ///
 /// # Errors
 ///
-/// If there is no memory for the arena, or a stored tensor cannot be read or is damaged.
-pub fn capture(mut state: State, arena: &Arena) -> io::Result<State> {
-    let tensors = leaves_mut(&mut state.tensors);
-    let (copied, lengths): (Vec<&mut Tensor>, Vec<usize>) = tensors
-        .into_iter()
-        .filter(|tensor| !can_borrow(tensor))
-        .map(|tensor| {
-            let len = tensor.nbytes() as usize;
-            (tensor, len)
-        })
-        .unzip();
-    let room: usize = lengths
-        .iter()
-        .map(|len| len.next_multiple_of(ALIGNMENT))
-        .sum();
-    let mut lease = arena.lease(room)?;
-    let mut rest = lease.bytes_mut();
-    let mut jobs = Vec::with_capacity(copied.len());
-    for (tensor, &len) in copied.iter().zip(&lengths) {
-        let (into, after) = rest.split_at_mut(len.next_multiple_of(ALIGNMENT));
-        rest = after;
-        jobs.push(Job {
-            tensor,
-            into: Some(&mut into[..len]),
-        });
+/// If there is no memory for the arena, a stored tensor cannot be read, or a checksum differs.
+pub fn capture(mut state: State, how: Capture<'_>) -> io::Result<State> {
+    let files = files_of(&state);
+    let mut leaves = leaves_mut(&mut state.tensors, &files);
+    leaves.retain(|leaf| !can_borrow(leaf.tensor));
+    // Within a file, wide elements come first.
+    leaves.sort_by_key(|leaf| (leaf.file, Reverse(leaf.tensor.dtype.bits())));
+    let wanted = leaves.len();
+    // The system gives whole pages.
+    let limit = how.limit / BLOCK * BLOCK;
+    let leaves = choose(leaves, limit);
+    let everything_fits = leaves.len() == wanted;
+    if leaves.is_empty() {
+        return Ok(state);
     }
-    let checksums = transfer::run(jobs);
-    let lease: Arc<Lease> = Arc::new(lease);
-    let mut offset = 0;
-    for ((tensor, len), checksum) in copied.into_iter().zip(lengths).zip(checksums) {
+    let (places, room) = arrange(&leaves);
+    let mut lease = how.arena.lease(room, limit)?;
+    let checksums = copy(&leaves, &places, &mut lease, &how, everything_fits);
+    let lease: Arc<dyn Region> = Arc::new(lease);
+    let mut differing = None;
+    for ((leaf, offset), checksum) in leaves.into_iter().zip(places).zip(checksums) {
         let checksum = checksum?;
-        if tensor.checksum.is_some_and(|known| known != checksum) {
-            let why = format!("{}: the bytes are not those that were written", tensor.name);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        if leaf.tensor.checksum.is_some_and(|known| known != checksum) {
+            differing = Some((leaf.index, matches!(leaf.tensor.data, Data::Memory(_))));
+            break;
         }
-        tensor.checksum = Some(checksum);
-        let region: Arc<dyn Region> = lease.clone();
-        tensor.data = Data::Memory(Memory {
+        leaf.tensor.checksum = Some(checksum);
+        leaf.tensor.data = Data::Memory(Memory {
             offset,
-            ..Memory::whole(region)
+            ..Memory::whole(Arc::clone(&lease))
         });
-        offset += len.next_multiple_of(ALIGNMENT);
     }
-    Ok(state)
+    match differing {
+        None => Ok(state),
+        Some((index, in_memory)) => Err(differs(&state, index, in_memory)),
+    }
 }
 
-/// Bytes of the arena that [`capture`] would take for this state.
-pub fn bytes_to_copy(state: &State) -> u64 {
-    let leaves = state.tensors.iter().flat_map(|tensor| match &tensor.data {
-        Data::Pieces(pieces) => pieces.iter().map(|piece| &piece.tensor).collect(),
-        _ => vec![tensor],
-    });
-    leaves
-        .filter(|tensor| !can_borrow(tensor))
-        .map(|tensor| tensor.nbytes().next_multiple_of(ALIGNMENT as u64))
-        .sum()
-}
-
-/// Declares that nobody changes the memory of the state until it is saved, so that [`capture`] borrows all of
-/// it that lies as it is stored.
-#[must_use]
-pub fn hold_still(mut state: State) -> State {
-    for tensor in leaves_mut(&mut state.tensors) {
-        if let Data::Memory(memory) = &mut tensor.data {
-            memory.immutable = true;
-        }
-    }
-    state
+fn differs(state: &State, index: usize, in_memory: bool) -> io::Error {
+    let why = if in_memory {
+        "it was changed before its deferred snapshot was taken; wait for the snapshot before changing it"
+    } else {
+        "the bytes are not those that were written"
+    };
+    let name = format::tensor_keys(state).swap_remove(index);
+    io::Error::new(io::ErrorKind::InvalidData, format!("{name}: {why}"))
 }
 
 /// Computes the checksums that are still missing, without copying.
@@ -92,46 +89,211 @@ pub fn hold_still(mut state: State) -> State {
 ///
 /// If a stored tensor cannot be read.
 pub fn fill_checksums(state: &mut State) -> io::Result<()> {
-    let missing: Vec<&mut Tensor> = leaves_mut(&mut state.tensors)
-        .into_iter()
-        .filter(|tensor| tensor.checksum.is_none())
-        .collect();
-    let checksums = transfer::run(
-        missing
-            .iter()
-            .map(|tensor| Job { tensor, into: None })
-            .collect(),
-    );
-    for (tensor, checksum) in missing.into_iter().zip(checksums) {
-        tensor.checksum = Some(checksum?);
+    let mut missing = leaves_mut(&mut state.tensors, &[]);
+    missing.retain(|leaf| leaf.tensor.checksum.is_none());
+    let jobs = missing.iter().map(|leaf| Job {
+        tensor: &*leaf.tensor,
+        into: None,
+    });
+    let checksums = transfer::run(jobs.collect(), Crew::Full);
+    for (leaf, checksum) in missing.into_iter().zip(checksums) {
+        leaf.tensor.checksum = Some(checksum?);
     }
     Ok(())
 }
 
-fn can_borrow(tensor: &Tensor) -> bool {
+/// Whether the bytes of a tensor stay as they are, so that they can be written from where they lie.
+pub fn can_borrow(tensor: &Tensor) -> bool {
     matches!(&tensor.data, Data::Memory(memory) if memory.immutable) && tensor.bytes().is_some()
 }
 
-/// The tensors themselves, or their pieces where they are in pieces.
-fn leaves_mut(tensors: &mut [Tensor]) -> Vec<&mut Tensor> {
+/// A tensor, or a piece of one.
+struct Leaf<'a> {
+    tensor: &'a mut Tensor,
+    /// Index of the tensor in the state.
+    index: usize,
+    /// Number of the file it goes to.
+    file: usize,
+}
+
+impl Leaf<'_> {
+    fn len(&self) -> usize {
+        self.tensor.nbytes() as usize
+    }
+}
+
+fn leaves_mut<'a>(tensors: &'a mut [Tensor], files: &[usize]) -> Vec<Leaf<'a>> {
     let mut leaves = Vec::with_capacity(tensors.len());
-    for tensor in tensors {
+    for (index, tensor) in tensors.iter_mut().enumerate() {
+        let mut push = |tensor| {
+            leaves.push(Leaf {
+                tensor,
+                index,
+                file: files.get(index).copied().unwrap_or(0),
+            });
+        };
         if matches!(tensor.data, Data::Pieces(_)) {
             if let Data::Pieces(pieces) = &mut tensor.data {
-                leaves.extend(pieces.iter_mut().map(|piece| &mut piece.tensor));
+                pieces.iter_mut().for_each(|piece| push(&mut piece.tensor));
             }
         } else {
-            leaves.push(tensor);
+            push(tensor);
         }
     }
     leaves
 }
 
+/// For each tensor, which file it is expected to go to: one for each entry of the state that holds arrays, and
+/// one for the arrays beside them. Where the plan differs, writing costs another copy and is otherwise the same.
+fn files_of(state: &State) -> Vec<usize> {
+    let mut files = vec![usize::MAX; state.tensors.len()];
+    let mut assign = |node: &Node, file: usize| {
+        node.for_each_tensor(&mut |leaf| {
+            if let Some(of) = files.get_mut(leaf.index) {
+                *of = (*of).min(file);
+            }
+        });
+    };
+    match &state.root {
+        Node::Dict(entries) => {
+            for (file, (_, value)) in entries.iter().enumerate() {
+                let loose = value.is_leaf();
+                assign(value, if loose { entries.len() } else { file });
+            }
+        }
+        root => assign(root, 0),
+    }
+    files
+}
+
+/// The leaves that fit the limit together. The last ones are taken first, so that what is left out makes up
+/// whole files where possible.
+fn choose(leaves: Vec<Leaf<'_>>, limit: usize) -> Vec<Leaf<'_>> {
+    let (mut chosen, mut room, mut file) = (Vec::with_capacity(leaves.len()), 0, None);
+    for leaf in leaves.into_iter().rev() {
+        // Each file may begin with a gap.
+        let gap = if file == Some(leaf.file) { 0 } else { BLOCK };
+        if room + gap + leaf.len() <= limit {
+            room += gap + leaf.len();
+            file = Some(leaf.file);
+            chosen.push(leaf);
+        }
+    }
+    chosen.reverse();
+    chosen
+}
+
+/// Where each leaf goes, in bytes from the start of the arena, and how long that makes it.
+fn arrange(leaves: &[Leaf<'_>]) -> (Vec<usize>, usize) {
+    let (mut end, mut file) = (0usize, None);
+    let places = leaves
+        .iter()
+        .map(|leaf| {
+            if file != Some(leaf.file) {
+                end = end.next_multiple_of(BLOCK);
+                file = Some(leaf.file);
+            }
+            let place = end;
+            end += leaf.len();
+            place
+        })
+        .collect();
+    (places, end)
+}
+
+/// Copies the leaves to their places: first what is not deferred, then what is.
+fn copy(
+    leaves: &[Leaf<'_>],
+    places: &[usize],
+    lease: &mut Lease,
+    how: &Capture<'_>,
+    may_defer: bool,
+) -> Vec<io::Result<Checksum>> {
+    let mut rest = lease.bytes_mut();
+    let mut at = 0;
+    let (mut now, mut later) = (Vec::new(), Vec::new());
+    let mut order = Vec::with_capacity(leaves.len());
+    for (leaf, &place) in leaves.iter().zip(places) {
+        let (_, from_place) = std::mem::take(&mut rest).split_at_mut(place - at);
+        let (into, after) = from_place.split_at_mut(leaf.len());
+        (rest, at) = (after, place + leaf.len());
+        let job = Job {
+            tensor: leaf.tensor,
+            into: Some(into),
+        };
+        let deferred = may_defer
+            && how
+                .deferred
+                .get(leaf.index)
+                .is_some_and(|&deferred| deferred);
+        let jobs = if deferred { &mut later } else { &mut now };
+        order.push((deferred, jobs.len()));
+        jobs.push(job);
+    }
+    let mut now: Vec<_> = transfer::run(now, Crew::Full)
+        .into_iter()
+        .map(Some)
+        .collect();
+    if may_defer {
+        (how.rest_copied)();
+    }
+    let mut later: Vec<_> = transfer::run(later, Crew::Half)
+        .into_iter()
+        .map(Some)
+        .collect();
+    order
+        .into_iter()
+        .map(|(deferred, index)| {
+            let results = if deferred { &mut later } else { &mut now };
+            results[index]
+                .take()
+                .unwrap_or_else(|| unreachable!("each result is taken once"))
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
     use crate::format::checksum;
-    use crate::state::{DType, Node, Piece};
+    use crate::state::{DType, Node, Piece, ReadAt, Stored};
+
+    fn into(arena: &Arena, limit: usize) -> Capture<'_> {
+        Capture {
+            arena,
+            limit,
+            deferred: &[],
+            rest_copied: &|| (),
+        }
+    }
+
+    /// A dictionary of entries, each a dictionary with tensors of these bytes.
+    fn entries(sizes: &[&[usize]]) -> State {
+        let mut state = State::default();
+        let mut root = Vec::new();
+        for (entry, sizes) in sizes.iter().enumerate() {
+            let mut fields = Vec::new();
+            for (field, &size) in sizes.iter().enumerate() {
+                let bytes = vec![(entry * 16 + field) as u8; size];
+                let leaf = state.push(Tensor::from_vec(bytes, &[size as u64]).unwrap());
+                fields.push((field.to_string(), leaf));
+            }
+            root.push((entry.to_string(), Node::dict(fields)));
+        }
+        state.root = Node::dict(root);
+        state.tensors.iter_mut().for_each(make_changeable);
+        state
+    }
+
+    fn memory(tensor: &Tensor) -> &Memory {
+        match &tensor.data {
+            Data::Memory(memory) => memory,
+            _ => panic!("not in memory"),
+        }
+    }
 
     /// As memory is that belongs to somebody else.
     fn make_changeable(tensor: &mut Tensor) {
@@ -150,7 +312,7 @@ mod tests {
         state.root = Node::List(vec![large, small, empty]);
         state.tensors.iter_mut().for_each(make_changeable);
         let originals = state.tensors.clone();
-        let captured = capture(state, &Arena::default()).unwrap();
+        let captured = capture(state, into(&Arena::default(), usize::MAX)).unwrap();
         for (copy, original) in captured.tensors.iter().zip(&originals) {
             assert_eq!(copy.bytes(), original.bytes());
             assert_ne!(
@@ -167,7 +329,7 @@ mod tests {
         let memory = Memory::whole(Arc::new(vec![7u8; 10]));
         state.push(Tensor::new(DType::U8, &[10], Data::Memory(memory)).unwrap());
         let address = state.tensors[0].bytes().unwrap().as_ptr();
-        let mut captured = capture(state, &Arena::default()).unwrap();
+        let mut captured = capture(state, into(&Arena::default(), usize::MAX)).unwrap();
         assert_eq!(captured.tensors[0].bytes().unwrap().as_ptr(), address);
         assert_eq!(captured.tensors[0].checksum, None);
         fill_checksums(&mut captured).unwrap();
@@ -187,11 +349,93 @@ mod tests {
         let whole = Tensor::new(DType::U8, &[2], Data::Pieces(vec![piece(0), piece(1)])).unwrap();
         let mut state = State::default();
         state.push(whole);
-        let captured = capture(state, &Arena::default()).unwrap();
+        let captured = capture(state, into(&Arena::default(), usize::MAX)).unwrap();
         let Data::Pieces(pieces) = &captured.tensors[0].data else {
             panic!("no longer in pieces")
         };
         assert_eq!(pieces[1].tensor.bytes(), Some(&[1u8][..]));
         assert!(pieces[1].tensor.checksum.is_some());
+    }
+
+    #[test]
+    fn copies_lie_as_in_the_files() {
+        let state = entries(&[&[5, 3000], &[10, 4096]]);
+        let captured = capture(state, into(&Arena::default(), usize::MAX)).unwrap();
+        let offsets: Vec<usize> = captured.tensors.iter().map(|t| memory(t).offset).collect();
+        assert_eq!(offsets, [0, 5, 4096, 4106]);
+    }
+
+    #[test]
+    fn what_does_not_fit_stays_where_it_is() {
+        let state = entries(&[&[5000, 3000], &[1000, 9000, 2000]]);
+        let originals = state.tensors.clone();
+        let limit = 12_000 + 2 * BLOCK;
+        let arena = Arena::default();
+        let captured = capture(state, into(&arena, limit)).unwrap();
+        let copied: Vec<bool> = captured.tensors.iter().map(can_borrow).collect();
+        assert_eq!(copied, [false, false, true, true, true]);
+        for (tensor, original) in captured.tensors.iter().zip(&originals) {
+            assert_eq!(tensor.bytes(), original.bytes());
+        }
+        drop(captured);
+        assert!(arena.bytes() <= limit, "{} bytes", arena.bytes());
+    }
+
+    #[test]
+    fn a_limit_of_nothing_copies_nothing() {
+        let arena = Arena::default();
+        let captured = capture(entries(&[&[5, 0]]), into(&arena, 0)).unwrap();
+        assert!(!can_borrow(&captured.tensors[0]));
+        assert_eq!(arena.bytes(), 0);
+    }
+
+    /// Ten bytes, and whether they were read.
+    struct Source(AtomicBool);
+
+    impl ReadAt for Source {
+        fn read_at(&self, _: u64, into: &mut [u8]) -> io::Result<()> {
+            self.0.store(true, Ordering::SeqCst);
+            into.fill(7);
+            Ok(())
+        }
+
+        fn name(&self) -> &'static str {
+            "a file"
+        }
+    }
+
+    #[test]
+    fn what_is_not_deferred_is_copied_first() {
+        let mut state = entries(&[&[10, 20]]);
+        let source = Arc::new(Source(AtomicBool::new(false)));
+        state.tensors[0].data = Data::Stored(Stored {
+            source: source.clone(),
+            offset: 0,
+        });
+        let was_read = || source.0.load(Ordering::SeqCst);
+        let early = Cell::new(None);
+        let arena = Arena::default();
+        let how = Capture {
+            deferred: &[true],
+            rest_copied: &|| early.set(Some(was_read())),
+            ..into(&arena, usize::MAX)
+        };
+        let captured = capture(state, how).unwrap();
+        assert_eq!((early.get(), was_read()), (Some(false), true));
+        assert_eq!(captured.tensors[0].bytes(), Some(&[7; 10][..]));
+        assert_eq!(captured.tensors[1].bytes(), Some(&[1; 20][..]));
+    }
+
+    #[test]
+    fn a_change_before_the_copy_is_found_if_the_checksum_was_known() {
+        let mut state = entries(&[&[10, 20]]);
+        fill_checksums(&mut state).unwrap();
+        state.tensors[1].checksum = Some(checksum::of(b"what it was"));
+        let error = capture(state, into(&Arena::default(), usize::MAX)).unwrap_err();
+        let message = error.to_string();
+        assert!(
+            message.starts_with("0.1: it was changed before"),
+            "{message}"
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::Layout;
-use super::transfer::{self, Job};
+use super::transfer::{self, Crew, Job};
 use crate::state::{Data, Memory, Piece, Tensor};
 
 /// Why a stored tensor was not given back.
@@ -109,7 +109,7 @@ pub fn verify(tensors: &[Tensor]) -> Result<(), ReadError> {
 
 fn compare(jobs: Vec<Job<'_>>) -> Result<(), ReadError> {
     let tensors: Vec<&Tensor> = jobs.iter().map(|job| job.tensor).collect();
-    for (tensor, result) in tensors.into_iter().zip(transfer::run(jobs)) {
+    for (tensor, result) in tensors.into_iter().zip(transfer::run(jobs, Crew::Full)) {
         let name = || tensor.name.clone();
         let checksum = result.map_err(|source| ReadError::Io {
             tensor: name(),

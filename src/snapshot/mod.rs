@@ -8,9 +8,11 @@ mod arena;
 mod capture;
 mod layout;
 mod load;
+mod stream;
 mod transfer;
 
 pub use arena::Arena;
-pub use capture::{bytes_to_copy, capture, fill_checksums, hold_still};
+pub use capture::{Capture, can_borrow, capture, fill_checksums};
 pub use layout::Layout;
 pub use load::{ReadError, Target, load, load_into, verify};
+pub use transfer::read_at;

@@ -1,16 +1,16 @@
 //! The engine: moves the bytes of many tensors at once and computes their checksums on the way.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use super::Layout;
+use super::{Layout, stream};
 use crate::format::checksum::{self, BLOCK};
-use crate::state::{Checksum, Data, Tensor};
+use crate::state::{Checksum, Data, Memory, Tensor};
 
-/// Large tensors are cut into tasks of this many bytes, a whole number of checksum blocks.
-const TASK: usize = 64 * BLOCK;
+/// A thread takes about this many bytes at a time: a part of a large tensor, or many small ones. A whole
+/// number of checksum blocks.
+const BATCH: usize = 64 * BLOCK;
 /// Below this many bytes in all, starting threads costs more than it saves.
 const WORTH_THREADS: usize = 2 << 20;
 /// More threads than this do not copy faster: memory is the limit.
@@ -23,7 +23,7 @@ pub(super) struct Job<'a> {
 }
 
 /// A part of a job that one thread does at one go.
-struct Task<'a> {
+struct Part<'a> {
     job: usize,
     tensor: &'a Tensor,
     /// First byte, in the stored form.
@@ -33,22 +33,51 @@ struct Task<'a> {
     digests: &'a mut [Checksum],
 }
 
-/// Runs all jobs; returns, in order, the checksum of each stored form.
-pub(super) fn run(jobs: Vec<Job<'_>>) -> Vec<io::Result<Checksum>> {
-    let lengths: Vec<u64> = jobs.iter().map(|job| job.tensor.nbytes()).collect();
-    let mut digests: Vec<Vec<Checksum>> = lengths
-        .iter()
-        .map(|&len| vec![Checksum(0); (len as usize).div_ceil(BLOCK).max(1)])
-        .collect();
-    let mut tasks = Vec::new();
-    for (index, (job, digests)) in jobs.into_iter().zip(&mut digests).enumerate() {
-        cut(index, job, digests, &mut tasks);
+/// How many threads share the work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Crew {
+    /// As many as copy fastest: somebody waits.
+    Full,
+    /// At most half of the cores, so that the training has the others.
+    Half,
+}
+
+impl Crew {
+    fn threads(self) -> usize {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        match self {
+            Crew::Full => cores.min(THREADS),
+            Crew::Half => (cores / 2).clamp(1, THREADS),
+        }
     }
-    let failures = run_tasks(tasks, lengths.iter().sum::<u64>() as usize);
-    let mut results: Vec<io::Result<Checksum>> = digests
+}
+
+/// Runs all jobs; returns, in order, the checksum of each stored form.
+pub(super) fn run(jobs: Vec<Job<'_>>, crew: Crew) -> Vec<io::Result<Checksum>> {
+    let lengths: Vec<usize> = jobs
         .iter()
-        .zip(&lengths)
-        .map(|(digests, &len)| Ok(checksum::from_blocks(digests, len)))
+        .map(|job| job.tensor.nbytes() as usize)
+        .collect();
+    let blocks = |len: usize| len.div_ceil(BLOCK).max(1);
+    let mut digests = vec![Checksum(0); lengths.iter().copied().map(blocks).sum()];
+    let failures = {
+        let mut rest = digests.as_mut_slice();
+        let mut batches = Batches::default();
+        for (index, (job, &len)) in jobs.into_iter().zip(&lengths).enumerate() {
+            let (digests, others) = std::mem::take(&mut rest).split_at_mut(blocks(len));
+            rest = others;
+            batches.cut(index, job, len, digests);
+        }
+        run_batches(batches.full, lengths.iter().sum(), crew)
+    };
+    let mut rest = digests.as_slice();
+    let mut results: Vec<io::Result<Checksum>> = lengths
+        .iter()
+        .map(|&len| {
+            let (digests, others) = rest.split_at(blocks(len));
+            rest = others;
+            Ok(checksum::from_blocks(digests, len as u64))
+        })
         .collect();
     for (job, error) in failures {
         results[job] = Err(error);
@@ -56,53 +85,66 @@ pub(super) fn run(jobs: Vec<Job<'_>>) -> Vec<io::Result<Checksum>> {
     results
 }
 
-fn cut<'a>(index: usize, job: Job<'a>, digests: &'a mut [Checksum], tasks: &mut Vec<Task<'a>>) {
-    let Job { tensor, mut into } = job;
-    let total = tensor.nbytes() as usize;
-    let mut start = 0;
-    for digests in digests.chunks_mut(TASK / BLOCK) {
-        let len = (total - start).min(TASK);
-        let piece = into.take().map(|rest| {
-            let (piece, rest) = rest.split_at_mut(len);
-            into = Some(rest);
-            piece
-        });
-        tasks.push(Task {
-            job: index,
-            tensor,
-            start,
-            len,
-            into: piece,
-            digests,
-        });
-        start += len;
+#[derive(Default)]
+struct Batches<'a> {
+    full: Vec<Vec<Part<'a>>>,
+    /// Bytes in the last one.
+    bytes: usize,
+}
+
+impl<'a> Batches<'a> {
+    fn cut(&mut self, job: usize, whole: Job<'a>, len: usize, digests: &'a mut [Checksum]) {
+        let Job { tensor, mut into } = whole;
+        let mut start = 0;
+        for digests in digests.chunks_mut(BATCH / BLOCK) {
+            let len = (len - start).min(BATCH);
+            let piece = into.take().map(|rest| {
+                let (piece, rest) = rest.split_at_mut(len);
+                into = Some(rest);
+                piece
+            });
+            self.push(Part {
+                job,
+                tensor,
+                start,
+                len,
+                into: piece,
+                digests,
+            });
+            start += len;
+        }
+    }
+
+    fn push(&mut self, part: Part<'a>) {
+        self.bytes += part.len;
+        match self.full.last_mut() {
+            Some(batch) if self.bytes <= BATCH => batch.push(part),
+            _ => {
+                self.bytes = part.len;
+                self.full.push(vec![part]);
+            }
+        }
     }
 }
 
-fn run_tasks(tasks: Vec<Task<'_>>, total: usize) -> Vec<(usize, io::Error)> {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
+fn run_batches(batches: Vec<Vec<Part<'_>>>, total: usize, crew: Crew) -> Vec<(usize, io::Error)> {
     let threads = if total < WORTH_THREADS {
         1
     } else {
-        cores.min(THREADS)
+        crew.threads().min(batches.len())
     };
-    let tasks: Vec<Mutex<Option<Task<'_>>>> = tasks
-        .into_iter()
-        .map(|task| Mutex::new(Some(task)))
-        .collect();
-    let next = AtomicUsize::new(0);
+    let queue = Mutex::new(batches.into_iter());
     let failures = Mutex::new(Vec::new());
     let work = || {
-        let mut bounce = Vec::new();
-        while let Some(slot) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let task = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(task) = task {
-                let job = task.job;
-                if let Err(error) = run_task(task, &mut bounce) {
-                    failures
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push((job, error));
+        let mut scratch = Vec::new();
+        loop {
+            let Some(batch) = lock(&queue).next() else {
+                return;
+            };
+            for part in batch {
+                let job = part.job;
+                if let Err(error) = run_part(part, &mut scratch) {
+                    lock(&failures).push((job, error));
                 }
             }
         }
@@ -121,45 +163,30 @@ fn run_tasks(tasks: Vec<Task<'_>>, total: usize) -> Vec<(usize, io::Error)> {
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-fn run_task(task: Task<'_>, bounce: &mut Vec<u8>) -> io::Result<()> {
-    let Task {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn run_part(part: Part<'_>, scratch: &mut Vec<u8>) -> io::Result<()> {
+    let Part {
         tensor,
         start,
         len,
         into,
         digests,
         ..
-    } = task;
+    } = part;
     match &tensor.data {
         Data::Memory(memory) => match (memory.contiguous(tensor.nbytes() as usize), into) {
             (Some(bytes), None) => digest_blocks(&bytes[start..start + len], digests),
-            (contiguous, into) => {
-                let into = destination(into, bounce, len);
-                let layout = Layout::of(tensor, memory);
-                for (i, (block, digest)) in
-                    into.chunks_mut(BLOCK).zip(digests.iter_mut()).enumerate()
-                {
-                    let at = start + i * BLOCK;
-                    let end = at + block.len();
-                    match contiguous {
-                        Some(bytes) => block.copy_from_slice(&bytes[at..end]),
-                        None => layout.gather(memory.region.bytes(), at..end, block),
-                    }
-                    *digest = checksum::block(block);
-                }
-            }
+            (_, into) => copy_blocks(tensor, memory, start..start + len, into, digests, scratch),
         },
         Data::Stored(stored) => {
-            let into = destination(into, bounce, len);
+            let into = into.unwrap_or_else(|| room(scratch, len));
             stored.source.read_at(stored.offset + start as u64, into)?;
             digest_blocks(into, digests);
         }
-        Data::Pieces(_) => {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "a tensor in pieces is moved piece by piece",
-            ));
-        }
+        Data::Pieces(_) => return Err(in_pieces()),
     }
     // An empty tensor has one digest, that of nothing.
     if len == 0 {
@@ -168,15 +195,62 @@ fn run_task(task: Task<'_>, bounce: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-fn destination<'a>(
-    into: Option<&'a mut [u8]>,
-    bounce: &'a mut Vec<u8>,
-    len: usize,
-) -> &'a mut [u8] {
-    into.unwrap_or_else(|| {
-        bounce.resize(len.max(bounce.len()), 0);
-        &mut bounce[..len]
-    })
+/// Copies block by block: into scratch memory that stays in cache, and from there past the caches to where
+/// the block goes. So the checksum is that of the copy, whatever others do to the original meanwhile.
+fn copy_blocks(
+    tensor: &Tensor,
+    memory: &Memory,
+    range: std::ops::Range<usize>,
+    mut into: Option<&mut [u8]>,
+    digests: &mut [Checksum],
+    scratch: &mut Vec<u8>,
+) {
+    let contiguous = memory.contiguous(tensor.nbytes() as usize);
+    let layout = Layout::of(tensor, memory);
+    for (start, digest) in range.clone().step_by(BLOCK).zip(digests) {
+        let end = (start + BLOCK).min(range.end);
+        let block = room(scratch, end - start);
+        match contiguous {
+            Some(bytes) => block.copy_from_slice(&bytes[start..end]),
+            None => layout.gather(memory.region.bytes(), start..end, block),
+        }
+        *digest = checksum::block(block);
+        if let Some(into) = &mut into {
+            stream::copy(block, &mut into[start - range.start..end - range.start]);
+        }
+    }
+}
+
+/// Copies the bytes of the stored form of a tensor, not in pieces, from `start` on.
+///
+/// # Errors
+///
+/// If the tensor lies in a file that cannot be read.
+pub fn read_at(tensor: &Tensor, start: u64, into: &mut [u8]) -> io::Result<()> {
+    match &tensor.data {
+        Data::Memory(memory) => {
+            let range = start as usize..start as usize + into.len();
+            match memory.contiguous(tensor.nbytes() as usize) {
+                Some(bytes) => into.copy_from_slice(&bytes[range]),
+                None => Layout::of(tensor, memory).gather(memory.region.bytes(), range, into),
+            }
+            Ok(())
+        }
+        Data::Stored(stored) => stored.source.read_at(stored.offset + start, into),
+        Data::Pieces(_) => Err(in_pieces()),
+    }
+}
+
+fn in_pieces() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "a tensor in pieces is moved piece by piece",
+    )
+}
+
+fn room(scratch: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    scratch.resize(len.max(scratch.len()), 0);
+    &mut scratch[..len]
 }
 
 fn digest_blocks(bytes: &[u8], digests: &mut [Checksum]) {

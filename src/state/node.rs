@@ -95,6 +95,15 @@ impl Node {
         }
     }
 
+    /// Whether it is a tensor, whatever it stands for.
+    pub(crate) fn is_leaf(&self) -> bool {
+        match self {
+            Node::Tensor(_) => true,
+            Node::Tagged { value, .. } => value.is_leaf(),
+            _ => false,
+        }
+    }
+
     /// How this dictionary key appears in names, such as `exp_avg` or `0`.
     pub fn name(&self) -> String {
         match self {

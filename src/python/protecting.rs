@@ -1,0 +1,151 @@
+//! Deferred snapshots: which memory is left alone until it is copied, and by whom.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyWeakrefMethods, PyWeakrefReference};
+
+use super::arrays;
+use super::core::Core;
+use super::known::type_name;
+use crate::state::{Data, State};
+
+/// Optimizers that wait for a deferred snapshot before they change anything.
+#[derive(Default)]
+pub(super) struct Protected(Mutex<Vec<Py<PyWeakrefReference>>>);
+
+/// The step hook of a protected optimizer.
+#[pyclass(frozen, name = "SnapshotGuard", module = "pitstop._native")]
+struct SnapshotGuard {
+    core: Weak<Core>,
+}
+
+#[pymethods]
+impl SnapshotGuard {
+    /// Waits until nothing is read any more. What the optimizer was called with does not matter.
+    #[pyo3(signature = (*_args))]
+    fn __call__(&self, py: Python<'_>, _args: &Bound<'_, PyAny>) -> PyResult<()> {
+        match self.core.upgrade() {
+            Some(core) if core.is_here() => core.wait_snapshot(py),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Lets `optimizer` wait for deferred snapshots of `core` from now on.
+pub(super) fn protect(core: &Arc<Core>, optimizer: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = optimizer.py();
+    let Some(register) = optimizer
+        .getattr_opt(pyo3::intern!(py, "register_step_pre_hook"))?
+        .filter(|register| register.is_callable())
+    else {
+        return Err(PyTypeError::new_err(format!(
+            "protect takes an optimizer with register_step_pre_hook, as those of torch have, not {}; without one, \
+             pass deferred=True to save and call wait_snapshot on its handle before anything is changed",
+            type_name(optimizer)
+        )));
+    };
+    if core
+        .protected
+        .alive(py)
+        .iter()
+        .any(|known| known.is(optimizer))
+    {
+        return Ok(());
+    }
+    let guard = SnapshotGuard {
+        core: Arc::downgrade(core),
+    };
+    let reference = PyWeakrefReference::new(optimizer)?;
+    register.call1((guard,))?;
+    core.protected.lock().push(reference.unbind());
+    Ok(())
+}
+
+impl Protected {
+    fn lock(&self) -> MutexGuard<'_, Vec<Py<PyWeakrefReference>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn alive<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
+        let mut optimizers = self.lock();
+        optimizers.retain(|known| known.bind(py).upgrade().is_some());
+        optimizers
+            .iter()
+            .filter_map(|known| known.bind(py).upgrade())
+            .collect()
+    }
+
+    /// Which tensors of the state lie in memory that only protected optimizers change.
+    pub(super) fn deferred(&self, py: Python<'_>, state: &State) -> PyResult<Vec<bool>> {
+        let optimizers = self.alive(py);
+        if optimizers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut stretches = Vec::new();
+        for optimizer in &optimizers {
+            let groups = optimizer.getattr(pyo3::intern!(py, "param_groups"))?;
+            for group in groups.try_iter()? {
+                collect(&group?.get_item("params")?, &mut stretches)?;
+            }
+            collect(
+                &optimizer.getattr(pyo3::intern!(py, "state"))?,
+                &mut stretches,
+            )?;
+        }
+        let stretches = joined(stretches);
+        let is_covered = |(low, high): (usize, usize)| {
+            let after = stretches.partition_point(|&(start, _)| start <= low);
+            after > 0 && high <= stretches[after - 1].1
+        };
+        Ok(state
+            .tensors
+            .iter()
+            .map(|tensor| match &tensor.data {
+                Data::Memory(memory) => {
+                    let bytes = memory.region.bytes().as_ptr_range();
+                    is_covered((bytes.start.addr(), bytes.end.addr()))
+                }
+                _ => false,
+            })
+            .collect())
+    }
+}
+
+/// The memory of all arrays in nested lists and dictionaries. What cannot be described is left out, and so is
+/// not deferred.
+fn collect(object: &Bound<'_, PyAny>, stretches: &mut Vec<(usize, usize)>) -> PyResult<()> {
+    if let Ok(dict) = object.cast::<PyDict>() {
+        return dict
+            .values()
+            .iter()
+            .try_for_each(|value| collect(&value, stretches));
+    }
+    if object.is_instance_of::<pyo3::types::PyList>()
+        || object.is_instance_of::<pyo3::types::PyTuple>()
+    {
+        return object
+            .try_iter()?
+            .try_for_each(|item| collect(&item?, stretches));
+    }
+    if let Ok(Some(array)) = arrays::describe(object)
+        && !array.copied
+    {
+        stretches.push(array.extent.bounds());
+    }
+    Ok(())
+}
+
+/// Sorted, with those that touch made one.
+fn joined(mut stretches: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
+    stretches.sort_unstable();
+    let mut joined: Vec<(usize, usize)> = Vec::with_capacity(stretches.len());
+    for (low, high) in stretches {
+        match joined.last_mut() {
+            Some(last) if low <= last.1 => last.1 = last.1.max(high),
+            _ => joined.push((low, high)),
+        }
+    }
+    joined
+}
