@@ -12,7 +12,7 @@ use crate::format::{
 };
 use crate::snapshot::{Arena, capture, fill_checksums};
 use crate::state::{Data, State, Tensor};
-use crate::storage::{self, Storage};
+use crate::storage::{Fill, Storage, fill};
 
 /// Where a checkpoint goes.
 pub(super) struct Site<'a> {
@@ -199,12 +199,13 @@ fn write_file(
     site: &Site<'_>,
     path: &Path,
     segments: &[&[u8]],
-    progress: &dyn Fn(u64),
+    progress: &(dyn Fn(u64) + Sync),
 ) -> io::Result<()> {
     let nbytes = segments.iter().map(|segment| segment.len() as u64).sum();
     let file = site.storage.create(path, nbytes)?;
-    storage::write_all(file.as_ref(), &mut segments.iter().copied(), progress)?;
-    file.sync()
+    let segments = segments.to_vec();
+    let file = file.as_ref();
+    fill(&[Fill { file, segments }], progress).map(drop)
 }
 
 /// Links a file of the previous checkpoint, if it still is as long as it was.
