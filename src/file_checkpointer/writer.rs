@@ -11,9 +11,9 @@ use crate::commit::{Change, publish, remove_tree, stage};
 use crate::format::{
     FormatError, MANIFEST, Manifest, Plan, PlanOptions, PlannedFile, Source, plan,
 };
-use crate::snapshot::{Arena, Capture, can_borrow, capture, fill_checksums};
+use crate::snapshot::{self, Arena, Capture, can_borrow, capture, fill_checksums};
 use crate::state::{Data, Memory, State, Tensor};
-use crate::storage::{self, Storage};
+use crate::storage::{Content, Fill, NewFile, Segment, Storage, fill};
 
 /// Where a checkpoint goes.
 pub(super) struct Site<'a> {
@@ -145,12 +145,11 @@ fn prepare(
     let plan = plan.map_err(|(Attempt::LinkFailed(error) | Attempt::Failed(error))| error)?;
     let manifest = manifest(step, state, options, plan);
     let bytes = manifest.to_bytes().map_err(invalid)?;
-    write_file(
-        site,
-        &site.parent.join(staged).join(MANIFEST),
-        &[Segment::Bytes(&bytes)],
-        &|_| (),
-    )?;
+    let manifest_file = vec![(
+        site.parent.join(staged).join(MANIFEST),
+        vec![Segment::Bytes(&bytes)],
+    )];
+    write_all(site, manifest_file, &|_| ())?;
     let replaces = options.overwrite && is_checkpoint(site)?;
     Ok((manifest, replaces))
 }
@@ -201,24 +200,24 @@ fn write_files(
                 .map_err(Attempt::LinkFailed)?;
         }
     }
-    let mut written: Vec<(PathBuf, Vec<Segment<'_>>)> = Vec::new();
-    let mut borrowed = Vec::new();
+    let (mut borrowed, mut still) = (Vec::new(), Vec::new());
     for file in &plan.files {
         if let Source::Write { head, parts } = &file.source {
             let tensors: Vec<&Tensor> = parts.iter().map(|&part| part_of(state, part)).collect();
-            let still = tensors.iter().all(|tensor| can_borrow(tensor));
-            let files = if still { &mut written } else { &mut borrowed };
+            let may_change = !tensors.iter().all(|tensor| can_borrow(tensor));
+            let files = if may_change {
+                &mut borrowed
+            } else {
+                &mut still
+            };
             files.push((at(file), segments(head, &tensors)));
         }
     }
+    let progress = |bytes| ticket.advance(bytes);
     // What must not change meanwhile is written first.
-    for file in &borrowed {
-        write_file(site, &file.0, &file.1, &|bytes| ticket.advance(bytes))?;
-    }
+    write_all(site, borrowed, &progress)?;
     ticket.reads_only(Reads::Nothing);
-    for file in &written {
-        write_file(site, &file.0, &file.1, &|bytes| ticket.advance(bytes))?;
-    }
+    write_all(site, still, &progress)?;
     Ok(plan)
 }
 
@@ -250,7 +249,7 @@ fn segments<'a>(head: &'a [u8], tensors: &[&'a Tensor]) -> Vec<Segment<'a>> {
             (before, next) => {
                 segments.extend(before.and_then(joined));
                 if next.is_none() {
-                    segments.push(Segment::Tensor(tensor));
+                    segments.push(Segment::Content(tensor));
                 }
                 next.map(|next| (next, len))
             }
@@ -264,39 +263,37 @@ fn joined((first, len): (&Memory, usize)) -> Option<Segment<'_>> {
     first.contiguous(len).map(Segment::Bytes)
 }
 
-enum Segment<'a> {
-    Bytes(&'a [u8]),
-    Tensor(&'a Tensor),
+/// A tensor that has gaps, or lies in a file.
+impl Content for Tensor {
+    fn len(&self) -> usize {
+        self.nbytes() as usize
+    }
+
+    fn read_at(&self, offset: usize, into: &mut [u8]) -> io::Result<()> {
+        snapshot::read_at(self, offset as u64, into)
+    }
 }
 
-fn write_file(
+/// Creates, fills and syncs these files.
+fn write_all(
     site: &Site<'_>,
-    path: &Path,
-    segments: &[Segment<'_>],
-    progress: &dyn Fn(u64),
+    files: Vec<(PathBuf, Vec<Segment<'_>>)>,
+    progress: &(dyn Fn(u64) + Sync),
 ) -> io::Result<()> {
-    let owned: Vec<Vec<u8>> = segments
+    let mut created: Vec<Box<dyn NewFile>> = Vec::with_capacity(files.len());
+    for (path, segments) in &files {
+        let nbytes = segments.iter().map(|segment| segment.len() as u64).sum();
+        created.push(site.storage.create(path, nbytes)?);
+    }
+    let fills: Vec<Fill<'_>> = created
         .iter()
-        .map(|s| match s {
-            Segment::Bytes(_) => Ok(vec![]),
-            Segment::Tensor(t) => {
-                let mut v = vec![0; t.nbytes() as usize];
-                crate::snapshot::read_at(t, 0, &mut v).map(|()| v)
-            }
-        })
-        .collect::<io::Result<_>>()?;
-    let slices: Vec<&[u8]> = segments
-        .iter()
-        .zip(&owned)
-        .map(|(s, o)| match s {
-            Segment::Bytes(b) => b,
-            Segment::Tensor(_) => o.as_slice(),
+        .zip(files)
+        .map(|(file, (_, segments))| Fill {
+            file: file.as_ref(),
+            segments,
         })
         .collect();
-    let nbytes = slices.iter().map(|segment| segment.len() as u64).sum();
-    let file = site.storage.create(path, nbytes)?;
-    storage::write_all(file.as_ref(), &mut slices.iter().copied(), progress)?;
-    file.sync()
+    fill(&fills, progress).map(drop)
 }
 
 /// Links a file of the previous checkpoint, if it still is as long as it was.

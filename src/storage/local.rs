@@ -1,5 +1,6 @@
 //! The real file system.
 
+mod direct;
 mod file;
 mod lock;
 #[cfg(unix)]
@@ -10,7 +11,7 @@ mod windows;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 #[cfg(unix)]
 use unix as system;
@@ -20,6 +21,9 @@ use windows as system;
 use super::{Entry, EntryKind, Lock, LockError, NewFile, PathError, Storage, StoredFile};
 
 /// The file system of the machine. Modes of what it creates respect the umask.
+///
+/// Large files are written past the page cache (`O_DIRECT`) where the file system takes that; see
+/// [`direct_io`](Local::direct_io).
 ///
 /// # Example
 ///
@@ -36,21 +40,40 @@ use super::{Entry, EntryKind, Lock, LockError, NewFile, PathError, Storage, Stor
 #[derive(Debug, Clone)]
 pub struct Local {
     fsync: bool,
+    direct_io: bool,
 }
 
 impl Local {
-    /// The file system, with syncs.
+    /// The file system, with syncs and direct I/O.
     pub fn new() -> Local {
-        Local { fsync: true }
+        Local {
+            fsync: true,
+            direct_io: *DIRECT_IO,
+        }
     }
 
     /// With `false`, [`NewFile::sync`] and [`Storage::sync_dir`] do nothing: what is written survives the
     /// death of the process, but not a power cut.
     #[must_use]
     pub fn fsync(self, fsync: bool) -> Local {
-        Local { fsync }
+        Local { fsync, ..self }
+    }
+
+    /// With `false`, everything goes through the page cache: for file systems that take `O_DIRECT` and are
+    /// slow with it. So does the environment variable `PITSTOP_DIRECT_IO=0`, for the whole process.
+    #[must_use]
+    pub fn direct_io(self, direct_io: bool) -> Local {
+        Local {
+            direct_io: direct_io && *DIRECT_IO,
+            ..self
+        }
     }
 }
+
+/// Whether the environment allows direct I/O. Read once: worker threads must not read the environment while
+/// others may be changing it.
+static DIRECT_IO: LazyLock<bool> =
+    LazyLock::new(|| std::env::var_os("PITSTOP_DIRECT_IO").is_none_or(|value| value != "0"));
 
 impl Default for Local {
     fn default() -> Local {
@@ -76,7 +99,7 @@ impl Storage for Local {
     }
 
     fn create(&self, path: &Path, size: u64) -> io::Result<Box<dyn NewFile>> {
-        Ok(Box::new(file::Written::create(path, size, self.fsync)?))
+        Ok(Box::new(file::Written::create(path, size, self)?))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn StoredFile>> {

@@ -5,7 +5,7 @@
 //! same trait can try them all.
 
 mod error;
-mod gather;
+mod fill;
 mod local;
 mod lock;
 
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use error::{PathError, errno_of};
-pub use gather::write_all;
+pub use fill::{Content, Fill, Segment, Timing, fill};
 pub use local::Local;
 pub use lock::{Lock, LockError};
 
@@ -154,6 +154,12 @@ pub trait NewFile: Send + Sync {
     ///
     /// Whatever the system reports; then any part may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// What the address of the bytes should be a multiple of: others are written too, but may be copied on
+    /// the way.
+    fn alignment(&self) -> usize {
+        1
+    }
 
     /// Makes what was written durable. The name of the file is made so by [`Storage::sync_dir`].
     ///

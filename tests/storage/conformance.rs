@@ -4,19 +4,20 @@ use std::io::ErrorKind::{self, AlreadyExists, NotFound, UnexpectedEof, Unsupport
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use pitstop::storage::{EntryKind, LockError, PathError, Storage, errno_of, write_all};
+use pitstop::storage::{EntryKind, Fill, LockError, PathError, Segment, Storage, errno_of, fill};
 
 type Rule = fn(&dyn Storage, &Path);
 
 /// Checks every rule below `root`, an existing empty directory.
 pub(crate) fn run(storage: &dyn Storage, root: &Path) {
-    let rules: [(&str, Rule); 12] = [
+    let rules: [(&str, Rule); 13] = [
         ("directories", directories),
         ("missing_parents", missing_parents),
         ("a_file_in_the_way", a_file_in_the_way),
         ("files", files),
         ("unwritten_bytes_are_zero", unwritten_bytes_are_zero),
         ("parallel_writes", parallel_writes),
+        ("large_files", large_files),
         (
             "open_files_outlive_their_names",
             open_files_outlive_their_names,
@@ -36,8 +37,9 @@ pub(crate) fn run(storage: &dyn Storage, root: &Path) {
 
 fn put(storage: &dyn Storage, path: &Path, bytes: &[u8]) {
     let file = storage.create(path, bytes.len() as u64).unwrap();
-    write_all(&*file, &mut [bytes].into_iter(), &|_| ()).unwrap();
-    file.sync().unwrap();
+    let segments = vec![Segment::Bytes(bytes)];
+    let file = &*file;
+    fill(&[Fill { file, segments }], &|_| ()).unwrap();
 }
 
 fn get(storage: &dyn Storage, path: &Path) -> Vec<u8> {
@@ -143,6 +145,40 @@ fn parallel_writes(storage: &dyn Storage, dir: &Path) {
     file.sync().unwrap();
     let expected: Vec<u8> = (0..4u8).flat_map(|part| [part; 1 << 14]).collect();
     assert!(get(storage, &path) == expected);
+}
+
+/// Past the page cache where it can be done: whole, with a tail that is no block, from odd addresses, and with
+/// writes at odd offsets beside.
+fn large_files(storage: &dyn Storage, dir: &Path) {
+    let bytes: Vec<u8> = (0..9 << 20).map(|i: u32| (i % 251) as u8).collect();
+    let start = bytes.as_ptr().align_offset(4096);
+    for (number, skip) in [0, 1, 64].into_iter().enumerate() {
+        for (size, pieces) in [(1 << 20, 1), ((8 << 20) + 4097, 1), ((8 << 20) + 17, 5)] {
+            let path = dir.join(format!("file-{number}-{size}"));
+            let bytes = &bytes[start + skip..][..size];
+            let file = storage.create(&path, size as u64).unwrap();
+            let pieces = bytes.chunks(size.div_ceil(pieces));
+            let segments = pieces.map(Segment::Bytes).collect();
+            let file = &*file;
+            fill(&[Fill { file, segments }], &|_| ()).unwrap();
+            assert!(get(storage, &path) == bytes, "{}", path.display());
+        }
+    }
+    let path = dir.join("by-hand");
+    let bytes = &bytes[start..][..2 << 20];
+    let file = storage.create(&path, bytes.len() as u64).unwrap();
+    for cut in [
+        0..4096 + 100,
+        4196..8192,
+        8192..1 << 20,
+        (1 << 20)..(1 << 20) + 1,
+    ] {
+        file.write_at(cut.start as u64, &bytes[cut]).unwrap();
+    }
+    file.write_at((1 << 20) + 1, &bytes[(1 << 20) + 1..])
+        .unwrap();
+    file.sync().unwrap();
+    assert!(get(storage, &path) == bytes);
 }
 
 fn open_files_outlive_their_names(storage: &dyn Storage, dir: &Path) {

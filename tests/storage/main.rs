@@ -27,6 +27,12 @@ fn it_keeps_them_without_syncs_too() {
 }
 
 #[test]
+fn it_keeps_them_through_the_page_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    conformance::run(&Local::new().direct_io(false), dir.path());
+}
+
+#[test]
 fn it_keeps_them_on_a_file_system_in_memory() {
     let shared_memory = Path::new("/dev/shm");
     if shared_memory.is_dir() {

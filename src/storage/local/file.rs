@@ -3,17 +3,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::super::{NewFile, PathError, StoredFile};
-use super::system;
+use super::direct::Direct;
+use super::{Local, system};
+
+/// From this size on, what direct writes save is more than a second descriptor costs.
+const DIRECT_FROM: u64 = 1 << 20;
 
 /// A file being written.
 pub(super) struct Written {
     file: File,
+    /// The same file, past the page cache.
+    direct: Option<Direct>,
     path: PathBuf,
     fsync: bool,
 }
 
 impl Written {
-    pub(super) fn create(path: &Path, size: u64, fsync: bool) -> io::Result<Written> {
+    pub(super) fn create(path: &Path, size: u64, options: &Local) -> io::Result<Written> {
         let wrap = |e| PathError::wrap("create", path, e);
         let file = system::create_new(path).map_err(wrap)?;
         if let Err(error) = system::preallocate(&file, size) {
@@ -21,18 +27,29 @@ impl Written {
             let _ = fs::remove_file(path);
             return Err(PathError::wrap("reserve room for", path, error));
         }
+        let direct = options.direct_io && size >= DIRECT_FROM;
         Ok(Written {
             file,
+            direct: direct.then(|| Direct::open(path)).flatten(),
             path: path.to_owned(),
-            fsync,
+            fsync: options.fsync,
         })
     }
 }
 
 impl NewFile for Written {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        system::write_all_at(&self.file, offset, bytes)
+        let written = match &self.direct {
+            Some(direct) => direct.write_at(offset, bytes),
+            None => Ok(0),
+        };
+        written
+            .and_then(|n| system::write_all_at(&self.file, offset + n as u64, &bytes[n..]))
             .map_err(|e| PathError::wrap("write", &self.path, e))
+    }
+
+    fn alignment(&self) -> usize {
+        self.direct.as_ref().map_or(1, Direct::alignment)
     }
 
     fn sync(&self) -> io::Result<()> {

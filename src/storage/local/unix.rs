@@ -6,6 +6,8 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use super::direct::Alignment;
+
 pub(super) fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).open(path)
 }
@@ -17,6 +19,43 @@ pub(super) fn open_no_follow(path: &Path) -> io::Result<File> {
         .read(true)
         .custom_flags(flags.bits() as i32)
         .open(path)
+}
+
+/// Opens a file once more, for writing past the page cache; `None` where that is not to be had.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn open_direct(path: &Path) -> Option<(File, Alignment)> {
+    use rustix::fs::{AtFlags, StatxFlags, statx};
+    let flags = OFlags::NOFOLLOW | OFlags::DIRECT;
+    let file = OpenOptions::new()
+        .write(true)
+        .custom_flags(flags.bits() as i32)
+        .open(path)
+        .ok()?;
+    let page = rustix::param::page_size().max(4096);
+    let alignment = match statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
+        Ok(told) if told.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => Alignment {
+            memory: told.stx_dio_mem_align as usize,
+            offset: page.max(told.stx_dio_offset_align as usize),
+        },
+        // Older systems do not tell; a page has always been enough.
+        _ => Alignment {
+            memory: page,
+            offset: page,
+        },
+    };
+    // 0: not for this file.
+    (alignment.memory > 0).then_some((file, alignment))
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn open_direct(_path: &Path) -> Option<(File, Alignment)> {
+    None
+}
+
+/// The file system did not mean it when it let the file be opened for direct writes, or wants a larger
+/// alignment than it said.
+pub(super) fn refuses_direct(error: &io::Error) -> bool {
+    Errno::from_io_error(error).is_some_and(|error| not_offered(error) || error == Errno::INVAL)
 }
 
 pub(super) fn not_a_file(is_dir: bool) -> io::Error {
@@ -34,6 +73,11 @@ pub(super) fn open_lock(path: &Path) -> io::Result<File> {
         .truncate(false)
         .custom_flags(OFlags::NOFOLLOW.bits() as i32)
         .open(path)
+}
+
+/// One write, which may be cut short.
+pub(super) fn write_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+    file.write_at(bytes, offset)
 }
 
 // Both go on after a signal or a short transfer.

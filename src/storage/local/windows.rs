@@ -3,6 +3,8 @@ use std::io;
 use std::os::windows::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use super::direct::Alignment;
+
 /// Opens a symbolic link itself, which is then refused for not being a regular file.
 const FILE_FLAG_OPEN_REPARSE_POINT: u32 = 0x0020_0000;
 
@@ -15,6 +17,14 @@ pub(super) fn open_no_follow(path: &Path) -> io::Result<File> {
         .read(true)
         .custom_flags(FILE_FLAG_OPEN_REPARSE_POINT)
         .open(path)
+}
+
+pub(super) fn open_direct(_path: &Path) -> Option<(File, Alignment)> {
+    None
+}
+
+pub(super) fn refuses_direct(_error: &io::Error) -> bool {
+    false
 }
 
 pub(super) fn not_a_file(is_dir: bool) -> io::Error {
@@ -31,6 +41,11 @@ pub(super) fn open_lock(path: &Path) -> io::Result<File> {
         .create(true)
         .truncate(false)
         .open(path)
+}
+
+/// One write, which may be cut short.
+pub(super) fn write_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+    file.seek_write(bytes, offset)
 }
 
 pub(super) fn write_all_at(file: &File, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
