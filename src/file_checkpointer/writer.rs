@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{CheckpointInfo, SaveOptions, Ticket};
-use crate::commit::{Change, publish, remove_tree, stage};
+use crate::commit::{Bin, Change, publish, remove_tree, stage};
 use crate::format::{
     FormatError, MANIFEST, Manifest, Plan, PlanOptions, PlannedFile, Source, plan,
 };
@@ -21,6 +21,8 @@ pub(super) struct Site<'a> {
     pub(super) parent: &'a Path,
     /// Its name there.
     pub(super) name: &'a str,
+    /// Old files to write over.
+    pub(super) bin: &'a Bin,
 }
 
 /// A checkpoint whose unchanged files may be linked: where it is, and what it holds.
@@ -155,13 +157,12 @@ fn write_files(
         &PlanOptions::default(),
     );
     let to_write = |file: &PlannedFile| matches!(file.source, Source::Write { .. });
-    ticket.start(
-        plan.files
-            .iter()
-            .filter(|file| to_write(file))
-            .map(|file| file.entry.size)
-            .sum(),
-    );
+    let sizes = || {
+        let files = plan.files.iter().filter(|file| to_write(file));
+        files.map(|file| file.entry.size)
+    };
+    ticket.start(sizes().sum());
+    site.bin.sort(site.storage, sizes());
     for file in &plan.files {
         let path = site.parent.join(staged).join(&file.name);
         match (&file.source, previous) {
@@ -202,7 +203,7 @@ fn write_file(
     progress: &(dyn Fn(u64) + Sync),
 ) -> io::Result<()> {
     let nbytes = segments.iter().map(|segment| segment.len() as u64).sum();
-    let file = site.storage.create(path, nbytes)?;
+    let file = site.bin.create(site.storage, path, nbytes)?;
     let segments = segments.to_vec();
     let file = file.as_ref();
     fill(&[Fill { file, segments }], progress).map(drop)

@@ -124,6 +124,7 @@ impl AsyncCheckpointer {
                 verify,
                 incremental,
                 fsync,
+                ..Options::default()
             };
             let interrupter = interrupter.map(|interrupter| interrupter.get().inner());
             let opened = py.detach(|| Core::open(directory, options, interrupter));
