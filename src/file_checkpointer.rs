@@ -9,11 +9,13 @@ mod transfer;
 mod writer;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::checkpointer::{Checkpointer, CheckpointerError};
-use crate::commit::{self, Change, Decision, Hidden, Purpose, Retention, publish, remove_tree};
+use crate::commit::{
+    self, Bin, Change, Decision, Hidden, Purpose, Retention, publish, remove_tree,
+};
 use crate::format::Manifest;
 use crate::snapshot::Arena;
 use crate::state::State;
@@ -30,6 +32,10 @@ const LOCK: &str = ".lock";
 
 /// How a [`FileCheckpointer`] works.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "switches that have nothing to do with each other"
+)]
 pub struct Options {
     /// Which checkpoints stay after each save.
     pub retention: Retention,
@@ -42,6 +48,10 @@ pub struct Options {
     pub memory_limit: Option<u64>,
     /// Make every save durable. Without, a power cut may lose or tear checkpoints that were reported as saved.
     pub fsync: bool,
+    /// Keep the files of the checkpoint that [`retention`](Self::retention) retired last, under a hidden name,
+    /// until the next save writes over them. That is faster than into new ones, and takes no more room than a
+    /// save does without.
+    pub recycle: bool,
 }
 
 impl Default for Options {
@@ -52,6 +62,7 @@ impl Default for Options {
             incremental: true,
             memory_limit: None,
             fsync: true,
+            recycle: true,
         }
     }
 }
@@ -85,6 +96,7 @@ pub struct FileCheckpointer {
     lock: Mutex<Box<dyn Lock>>,
     memory: Mutex<Memory>,
     arena: Arena,
+    bin: Bin,
 }
 
 /// What was found out and need not be read again.
@@ -132,6 +144,7 @@ impl FileCheckpointer {
             lock: Mutex::new(lock),
             memory: Mutex::default(),
             arena: Arena::default(),
+            bin: Bin::default(),
         })
     }
 
@@ -205,6 +218,7 @@ impl FileCheckpointer {
             storage: self.run.storage().as_ref(),
             parent: self.run.directory(),
             name: &commit::step_name(step),
+            bin: &self.bin,
         };
         let previous = at.as_deref().zip(previous);
         let curtain = self.run.draw_curtain(step);
@@ -215,6 +229,7 @@ impl FileCheckpointer {
         let room = Some((&self.arena, limit));
         let manifest = writer::write(&site, step, transfer, room, previous);
         drop(curtain);
+        self.bin.empty(site.storage);
         match manifest {
             Ok(manifest) => {
                 let mut memory = self.memory();
@@ -270,6 +285,12 @@ impl FileCheckpointer {
     }
 
     fn remove(&self, step: u64) -> std::io::Result<()> {
+        let hidden = self.hide(step)?;
+        remove_tree(self.run.storage().as_ref(), &hidden)
+    }
+
+    /// Takes a checkpoint out of sight, durably, and says where it lies now.
+    fn hide(&self, step: u64) -> std::io::Result<PathBuf> {
         let storage = self.run.storage().as_ref();
         let name = commit::step_name(step);
         let hidden = Hidden::new(Purpose::Deleted, &name).to_string();
@@ -291,11 +312,18 @@ impl FileCheckpointer {
             memory.last = None;
         }
         drop(memory);
-        remove_tree(storage, &self.run.directory().join(hidden))
+        Ok(self.run.directory().join(hidden))
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for FileCheckpointer {
+    fn drop(&mut self) {
+        // While the lock is still held.
+        self.bin.empty(self.run.storage().as_ref());
     }
 }
 
@@ -334,6 +362,7 @@ pub fn save_as(
         storage,
         parent,
         name,
+        bin: &Bin::default(),
     };
     let manifest = writer::write(&site, step, transfer, None, None)?;
     Ok(CheckpointInfo::new(&manifest, path.to_owned()))

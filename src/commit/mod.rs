@@ -4,6 +4,7 @@
 //! [`publish()`] gives it its name. Whatever a crash leaves is told by its name alone, so that [`sweep`] can
 //! put it right without reading it.
 
+mod bin;
 mod publish;
 mod recover;
 mod retention;
@@ -12,6 +13,7 @@ mod staging;
 #[cfg(test)]
 mod recording;
 
+pub(crate) use bin::Bin;
 pub(crate) use publish::{Change, publish};
 pub(crate) use recover::{step_name, steps, sweep, sweep_target};
 pub use retention::{Decision, Keep, Mode, Retention, RetentionError};

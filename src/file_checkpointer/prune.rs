@@ -1,7 +1,7 @@
 //! Applying retention after a save.
 
 use super::{CheckpointInfo, FileCheckpointer};
-use crate::commit::Retention;
+use crate::commit::{Retention, remove_tree};
 
 impl FileCheckpointer {
     /// Deletes the checkpoints that the rule does not keep. What cannot be deleted now is tried again after
@@ -21,15 +21,31 @@ impl FileCheckpointer {
             decisions.iter().partition(|decision| decision.keep);
         let kept: Vec<u64> = kept.iter().map(|decision| decision.step).collect();
         let spare = !self.any_intact(&kept);
+        let storage = self.run.storage().as_ref();
+        let mut retired = None;
         for decision in surplus {
             // The one just saved is intact. It may only go if another one is.
             if spare && decision.step == saved {
                 log::warn!("step {saved} stays, since none of the checkpoints to keep is intact");
                 continue;
             }
-            if let Err(error) = self.remove(decision.step) {
+            // All but the newest go at once.
+            let hidden = self.hide(decision.step).and_then(|hidden| {
+                let older = retired.replace(hidden);
+                older.map_or(Ok(()), |older| remove_tree(storage, &older))
+            });
+            if let Err(error) = hidden {
                 log::warn!("step {} is not deleted yet: {error}", decision.step);
             }
+        }
+        let Some(retired) = retired else { return };
+        let kept = if self.options.recycle {
+            self.bin.put(storage, retired)
+        } else {
+            remove_tree(storage, &retired)
+        };
+        if let Err(error) = kept {
+            log::warn!("what was deleted is not all gone yet: {error}");
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{CheckpointInfo, Reads, SaveOptions, Ticket, Transfer};
-use crate::commit::{Change, publish, remove_tree, stage};
+use crate::commit::{Bin, Change, publish, remove_tree, stage};
 use crate::format::{
     FormatError, MANIFEST, Manifest, Plan, PlanOptions, PlannedFile, Source, plan,
 };
@@ -22,6 +22,8 @@ pub(super) struct Site<'a> {
     pub(super) parent: &'a Path,
     /// Its name there.
     pub(super) name: &'a str,
+    /// Old files to write over.
+    pub(super) bin: &'a Bin,
 }
 
 /// Where the copies of a state go, and how many bytes they may take.
@@ -183,13 +185,12 @@ fn write_files(
         &PlanOptions::default(),
     );
     let to_write = |file: &PlannedFile| matches!(file.source, Source::Write { .. });
-    ticket.start(
-        plan.files
-            .iter()
-            .filter(|file| to_write(file))
-            .map(|file| file.entry.size)
-            .sum(),
-    );
+    let sizes = || {
+        let files = plan.files.iter().filter(|file| to_write(file));
+        files.map(|file| file.entry.size)
+    };
+    ticket.start(sizes().sum());
+    site.bin.sort(site.storage, sizes());
     let at = |file: &PlannedFile| site.parent.join(staged).join(&file.name);
     // Links first: should one fail, all is written anew, and so must not have changed yet.
     for file in &plan.files {
@@ -283,7 +284,7 @@ fn write_all(
     let mut created: Vec<Box<dyn NewFile>> = Vec::with_capacity(files.len());
     for (path, segments) in &files {
         let nbytes = segments.iter().map(|segment| segment.len() as u64).sum();
-        created.push(site.storage.create(path, nbytes)?);
+        created.push(site.bin.create(site.storage, path, nbytes)?);
     }
     let fills: Vec<Fill<'_>> = created
         .iter()

@@ -129,6 +129,7 @@ impl AsyncCheckpointer {
                 incremental,
                 memory_limit,
                 fsync,
+                ..Options::default()
             };
             let interrupter = interrupter.map(|interrupter| interrupter.get().inner());
             let opened = py.detach(|| Core::open(directory, options, interrupter));

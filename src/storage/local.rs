@@ -2,7 +2,11 @@
 
 mod direct;
 mod file;
+#[cfg(target_os = "linux")]
+mod lease;
 mod lock;
+#[cfg(target_os = "linux")]
+mod recycle;
 #[cfg(unix)]
 mod unix;
 #[cfg(windows)]
@@ -100,6 +104,17 @@ impl Storage for Local {
 
     fn create(&self, path: &Path, size: u64) -> io::Result<Box<dyn NewFile>> {
         Ok(Box::new(file::Written::create(path, size, self)?))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn recycles(&self, dir: &Path) -> bool {
+        recycle::is_offered(dir)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn recycle(&self, from: &Path, to: &Path, size: u64) -> io::Result<Option<Box<dyn NewFile>>> {
+        let file = recycle::recycle(from, to, size)?;
+        Ok(file.map(|file| Box::new(file::Written::new(file, to, size, self)) as _))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn StoredFile>> {

@@ -86,6 +86,28 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// Whatever the system reports; a full disk shows here, not halfway through the writes.
     fn create(&self, path: &Path, size: u64) -> io::Result<Box<dyn NewFile>>;
 
+    /// Whether files that lie in `dir` may be given to [`recycle`](Self::recycle) with some hope.
+    fn recycles(&self, dir: &Path) -> bool {
+        let _ = dir;
+        false
+    }
+
+    /// Makes the file `from`, whose content nobody needs any more, the new file `to` of `size` bytes, with the
+    /// blocks it has on disk: writing over those is faster than allocating others. Every byte is to be written;
+    /// until then they are any. As after [`create`](Self::create), nobody can tell what the file was before.
+    ///
+    /// `None` if that cannot be: above all if `from` has another hard link, or anyone has it open or mapped, in
+    /// this process or another. Then nothing lies at `to`, and `from` may be gone. Both names must be hidden
+    /// ones, which nobody else opens.
+    ///
+    /// # Errors
+    ///
+    /// If there is something at `to` that cannot be removed.
+    fn recycle(&self, from: &Path, to: &Path, size: u64) -> io::Result<Option<Box<dyn NewFile>>> {
+        let _ = (from, to, size);
+        Ok(None)
+    }
+
     /// Opens a regular file for reading; it stays readable after it is renamed or removed.
     ///
     /// # Errors

@@ -4,6 +4,8 @@
 
 mod failing;
 mod order;
+#[cfg(target_os = "linux")]
+mod recycling;
 mod replaced;
 mod run;
 mod strangers;

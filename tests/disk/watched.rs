@@ -54,6 +54,14 @@ impl Watched {
     pub(crate) fn calls(&self) -> Vec<Call> {
         self.watch.calls.lock().unwrap().clone()
     }
+
+    fn watched(&self, file: Box<dyn NewFile>, path: &Path) -> Box<dyn NewFile> {
+        Box::new(WatchedFile {
+            file,
+            path: path.to_owned(),
+            watch: Arc::clone(&self.watch),
+        })
+    }
 }
 
 impl Watch {
@@ -96,11 +104,17 @@ impl Storage for Watched {
 
     fn create(&self, path: &Path, size: u64) -> io::Result<Box<dyn NewFile>> {
         self.watch.see("create", path, None)?;
-        Ok(Box::new(WatchedFile {
-            file: self.disk.create(path, size)?,
-            path: path.to_owned(),
-            watch: Arc::clone(&self.watch),
-        }))
+        Ok(self.watched(self.disk.create(path, size)?, path))
+    }
+
+    fn recycles(&self, dir: &Path) -> bool {
+        self.disk.recycles(dir)
+    }
+
+    fn recycle(&self, from: &Path, to: &Path, size: u64) -> io::Result<Option<Box<dyn NewFile>>> {
+        self.watch.see("recycle", from, Some(to))?;
+        let file = self.disk.recycle(from, to, size)?;
+        Ok(file.map(|file| self.watched(file, to)))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn StoredFile>> {
@@ -153,6 +167,10 @@ impl NewFile for WatchedFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.watch.see("write", &self.path, None)?;
         self.file.write_at(offset, bytes)
+    }
+
+    fn alignment(&self) -> usize {
+        self.file.alignment()
     }
 
     fn sync(&self) -> io::Result<()> {

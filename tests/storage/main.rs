@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod conformance;
+#[cfg(target_os = "linux")]
+mod recycling;
 
 use std::env;
 use std::fs;

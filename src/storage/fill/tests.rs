@@ -81,7 +81,7 @@ fn filled(threads: usize, alignment: usize, contents: &[Vec<&[u8]>]) -> Vec<Vec<
         file,
         segments: segments.iter().copied().map(Segment::Bytes).collect(),
     };
-    let fills: Vec<Fill<'_>> = files
+    let work: Vec<Fill<'_>> = files
         .iter()
         .map(|f| f as _)
         .zip(contents)
@@ -91,7 +91,7 @@ fn filled(threads: usize, alignment: usize, contents: &[Vec<&[u8]>]) -> Vec<Vec<
     let progress = |bytes| {
         told.fetch_add(bytes, Ordering::Relaxed);
     };
-    fill_with(threads, &fills, &progress).unwrap();
+    fill_with(threads, &work, &progress).unwrap();
     let mut total = 0;
     for (file, segments) in files.iter().zip(contents) {
         assert!(file.holds(&segments.concat()));
@@ -211,11 +211,11 @@ fn after_the_first_error_nothing_more_is_begun() {
     for threads in 1..=4 {
         let files = [(); 2].map(|()| Recorded::new(huge.len(), 1));
         files[0].patience.store(7, Ordering::SeqCst);
-        let fills = files.each_ref().map(|file| Fill {
+        let work = files.each_ref().map(|file| Fill {
             file,
             segments: vec![Segment::Bytes(&huge)],
         });
-        let error = fill_with(threads, &fills, &|_| ()).unwrap_err();
+        let error = fill_with(threads, &work, &|_| ()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         // Each of the other threads may be in the middle of one.
         assert!((8..8 + threads).contains(&files[0].writes().len()));

@@ -27,13 +27,18 @@ impl Written {
             let _ = fs::remove_file(path);
             return Err(PathError::wrap("reserve room for", path, error));
         }
+        Ok(Written::new(file, path, size, options))
+    }
+
+    /// `file` is open for writing, has its size, and lies at `path`.
+    pub(super) fn new(file: File, path: &Path, size: u64, options: &Local) -> Written {
         let direct = options.direct_io && size >= DIRECT_FROM;
-        Ok(Written {
+        Written {
             file,
             direct: direct.then(|| Direct::open(path)).flatten(),
             path: path.to_owned(),
             fsync: options.fsync,
-        })
+        }
     }
 }
 
