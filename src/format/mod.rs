@@ -12,8 +12,10 @@ mod roundtrip;
 mod safetensors;
 mod summary;
 mod tree;
+#[cfg(test)]
+mod unchanged;
 
-pub use manifest::{FileEntry, FormatError, MANIFEST, Manifest, Part, TensorEntry};
+pub use manifest::{FileEntry, FormatError, MANIFEST, Manifest, Part, Place, Stretch, TensorEntry};
 pub use plan::{Plan, PlanOptions, PlannedFile, Source, plan};
 pub use safetensors::{Header, HeaderEntry, parse_header};
 pub use summary::Summary;

@@ -1,9 +1,10 @@
 //! Names for tensors and files: what a user expects where possible, safe and unique always.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use super::checksum;
-use crate::state::{Data, Node, State, Tensor};
+use crate::state::{Data, Node, State};
 
 /// Longest tensor name kept as it is, in bytes.
 const LONGEST_NAME: usize = 512;
@@ -12,11 +13,20 @@ const LONGEST_STEM: usize = 120;
 /// The file for whatever lies in no named container of the state.
 const LOOSE: &str = "state";
 
+/// The names of all tensors of a state.
+#[derive(Debug)]
+pub(super) struct Names {
+    /// Stems of the files that the tensors are stored in.
+    pub(super) stems: Vec<String>,
+    /// Names of each tensor, in the order of the state's tensors.
+    pub(super) tensors: Vec<TensorName>,
+}
+
 /// The names of one tensor.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct TensorName {
-    /// Stem of the file, or files, it is stored in.
-    pub(super) stem: String,
+    /// Index of the stem of the file, or files, it is stored in.
+    pub(super) stem: usize,
     /// Name within that file.
     pub(super) local: String,
     /// Name within the checkpoint.
@@ -26,15 +36,11 @@ pub(super) struct TensorName {
 }
 
 /// Names every tensor of the state, by the first leaf that refers to it.
-pub(super) fn name_tensors(state: &State) -> Vec<TensorName> {
-    let pieces = |tensor: &Tensor| match &tensor.data {
-        Data::Pieces(pieces) => pieces.len(),
-        _ => 0,
-    };
-    let mut namer = Namer {
-        names: vec![None; state.tensors.len()],
-        pieces: state.tensors.iter().map(pieces).collect(),
-        ..Namer::default()
+pub(super) fn name_tensors(state: &State) -> Names {
+    let mut walk = Walk {
+        seen: vec![false; state.tensors.len()],
+        found: Vec::with_capacity(state.tensors.len()),
+        ..Walk::default()
     };
     match &state.root {
         Node::Dict(entries) => {
@@ -43,28 +49,25 @@ pub(super) fn name_tensors(state: &State) -> Vec<TensorName> {
             // The file `state` belongs to the loose arrays, whatever the keys are called; but an array that
             // is in a container too is looked for there.
             if !loose.is_empty() {
-                namer.stem(None);
+                walk.stem();
             }
             for (key, value) in containers {
-                namer.visit(value, &Path::entry(key.name()));
+                walk.entry = Some(key.name());
+                walk.visit(value);
             }
+            walk.entry = None;
             for (key, value) in loose {
-                namer.visit(value, &Path::loose(key.name()));
+                walk.step(key, value);
             }
         }
-        root => namer.visit(root, &Path::loose(String::new())),
+        root => walk.visit(root),
     }
-    let unused = || TensorName {
-        stem: LOOSE.into(),
-        local: "_".into(),
-        key: "_".into(),
-        pieces: Vec::new(),
-    };
-    namer
-        .names
-        .into_iter()
-        .map(|name| name.unwrap_or_else(unused))
-        .collect()
+    // What no leaf refers to is stored all the same.
+    walk.entry = None;
+    for index in 0..state.tensors.len() {
+        walk.find(index);
+    }
+    settle(walk, state)
 }
 
 fn is_leaf(node: &Node) -> bool {
@@ -75,98 +78,162 @@ fn is_leaf(node: &Node) -> bool {
     }
 }
 
-struct Path {
-    entry: Option<String>,
+/// A tensor, where it was found first.
+struct Found {
+    tensor: usize,
+    stem: usize,
     local: String,
 }
 
-impl Path {
-    fn entry(entry: String) -> Path {
-        Path {
-            entry: Some(entry),
-            local: String::new(),
-        }
-    }
-
-    fn loose(local: String) -> Path {
-        Path { entry: None, local }
-    }
-
-    fn join(&self, name: &str) -> Path {
-        let local = match self.local.as_str() {
-            "" => name.to_owned(),
-            local => format!("{local}.{name}"),
-        };
-        Path {
-            entry: self.entry.clone(),
-            local,
-        }
-    }
-}
-
+/// A walk through the tree that notes where each tensor is found first.
 #[derive(Default)]
-struct Namer {
-    names: Vec<Option<TensorName>>,
-    /// Number of pieces of each tensor, 0 if it is whole.
-    pieces: Vec<usize>,
-    stems: HashMap<Option<String>, String>,
-    taken_stems: HashSet<String>,
-    taken_locals: HashSet<(String, String)>,
-    taken_keys: HashSet<String>,
+struct Walk {
+    seen: Vec<bool>,
+    found: Vec<Found>,
+    stems: Vec<String>,
+    /// The top-level entry of each stem; `None` for what lies in no container.
+    entries: Vec<Option<String>>,
+    stem_of: HashMap<Option<String>, usize>,
+    taken_stems: Claims<'static>,
+    /// The top-level entry that the walk is in.
+    entry: Option<String>,
+    /// The path below it, joined by dots.
+    path: String,
 }
 
-impl Namer {
-    fn visit(&mut self, node: &Node, path: &Path) {
+impl Walk {
+    fn visit(&mut self, node: &Node) {
         match node {
-            Node::Tensor(leaf) if self.names.get(leaf.index).is_some_and(Option::is_none) => {
-                self.names[leaf.index] = Some(self.name(path, self.pieces[leaf.index]));
-            }
+            Node::Tensor(leaf) => self.find(leaf.index),
             Node::List(items) | Node::Tuple(items) | Node::Set(items) => {
                 for (i, item) in items.iter().enumerate() {
-                    self.visit(item, &path.join(&i.to_string()));
+                    self.step(&Node::Int(i as i64), item);
                 }
             }
             Node::Dict(entries) => {
                 for (key, value) in entries {
-                    self.visit(value, &path.join(&key.name()));
+                    self.step(key, value);
                 }
             }
-            Node::Tagged { value, .. } => self.visit(value, path),
+            Node::Tagged { value, .. } => self.visit(value),
             _ => {}
         }
     }
 
-    fn name(&mut self, path: &Path, pieces: usize) -> TensorName {
-        let stem = self.stem(path.entry.as_ref());
-        let taken = &mut self.taken_locals;
-        let local = unique(&safe_name(&path.local), |name| {
-            taken.insert((stem.clone(), name.into()))
-        });
-        let mut claim = |name: &str| taken.insert((stem.clone(), name.to_owned()));
-        let piece = |i| unique(&format!("{local}.piece{i}"), &mut claim);
-        let pieces = (0..pieces).map(piece).collect();
-        let key = match &path.entry {
-            Some(entry) => format!("{entry}.{local}"),
-            None => local.clone(),
-        };
-        let key = unique(&safe_name(&key), |name| self.taken_keys.insert(name.into()));
-        TensorName {
-            stem,
-            local,
-            key,
-            pieces,
+    fn step(&mut self, key: &Node, value: &Node) {
+        let length = self.path.len();
+        if length > 0 {
+            self.path.push('.');
         }
+        match key {
+            Node::Str(text) => self.path.push_str(text),
+            other => self.path.push_str(&other.name()),
+        }
+        self.visit(value);
+        self.path.truncate(length);
     }
 
-    fn stem(&mut self, entry: Option<&String>) -> String {
-        if let Some(stem) = self.stems.get(&entry.cloned()) {
-            return stem.clone();
+    fn find(&mut self, tensor: usize) {
+        if self.seen.get(tensor) != Some(&false) {
+            return;
         }
-        let wanted = safe_stem(entry.map_or(LOOSE, String::as_str));
-        let stem = unique(&wanted, |stem| self.taken_stems.insert(folded(stem)));
-        self.stems.insert(entry.cloned(), stem.clone());
-        stem
+        self.seen[tensor] = true;
+        let stem = self.stem();
+        self.found.push(Found {
+            tensor,
+            stem,
+            local: safe_name(&self.path),
+        });
     }
+
+    /// The stem of the files of the top-level entry that the walk is in, made when it is first needed.
+    fn stem(&mut self) -> usize {
+        let last = self.entries.len().wrapping_sub(1);
+        if self.entries.get(last) == Some(&self.entry) {
+            return last;
+        }
+        if let Some(&stem) = self.stem_of.get(&self.entry) {
+            return stem;
+        }
+        let wanted = safe_stem(self.entry.as_deref().unwrap_or(LOOSE));
+        let number = self.taken_stems.claim(0, folded(&wanted).into());
+        self.stems
+            .push(number.map_or(wanted.clone(), |number| numbered(&wanted, number)));
+        self.stem_of.insert(self.entry.clone(), self.entries.len());
+        self.entries.push(self.entry.clone());
+        self.entries.len() - 1
+    }
+}
+
+/// Makes the names unique, in the order of the walk.
+fn settle(walk: Walk, state: &State) -> Names {
+    let Walk {
+        mut found,
+        stems,
+        entries,
+        ..
+    } = walk;
+    let mut pieces: HashMap<usize, Vec<String>> = HashMap::new();
+    let mut taken = Claims::with_capacity(found.len());
+    let mut renamed = Vec::new();
+    for (
+        i,
+        Found {
+            tensor,
+            stem,
+            local,
+        },
+    ) in found.iter().enumerate()
+    {
+        let unique = taken.rename(*stem, local);
+        if let Data::Pieces(parts) = &state.tensors[*tensor].data {
+            let whole = unique.as_ref().unwrap_or(local);
+            let name = |i| {
+                let name = format!("{whole}.piece{i}");
+                match taken.claim(*stem, name.clone().into()) {
+                    Some(number) => numbered(&name, number),
+                    None => name,
+                }
+            };
+            pieces.insert(*tensor, (0..parts.len()).map(name).collect());
+        }
+        renamed.extend(unique.map(|name| (i, name)));
+    }
+    drop(taken);
+    for (i, name) in renamed {
+        found[i].local = name;
+    }
+    let mut tensors: Vec<_> = found.iter().map(|_| TensorName::default()).collect();
+    let keys = keys(&found, &entries);
+    for (found, key) in found.into_iter().zip(keys) {
+        tensors[found.tensor] = TensorName {
+            stem: found.stem,
+            local: found.local,
+            key,
+            pieces: pieces.remove(&found.tensor).unwrap_or_default(),
+        };
+    }
+    Names { stems, tensors }
+}
+
+/// The names within the checkpoint: those within the files, with the top-level entry in front.
+fn keys(found: &[Found], entries: &[Option<String>]) -> Vec<String> {
+    let key = |found: &Found| match &entries[found.stem] {
+        Some(entry) => safe_name(&[entry, ".", &found.local].concat()),
+        None => safe_name(&found.local),
+    };
+    let mut keys: Vec<String> = found.iter().map(key).collect();
+    let mut taken = Claims::with_capacity(keys.len());
+    let renamed: Vec<_> = keys
+        .iter()
+        .enumerate()
+        .filter_map(|(i, key)| Some((i, taken.rename(0, key)?)))
+        .collect();
+    drop(taken);
+    for (i, name) in renamed {
+        keys[i] = name;
+    }
+    keys
 }
 
 /// A tensor name that any reader takes: not empty, not the reserved `__metadata__`, not endless.
@@ -186,14 +253,13 @@ fn safe_stem(name: &str) -> String {
         .map(|c| if allowed(c) { c } else { '_' })
         .collect();
     let device = stem.split('.').next().unwrap_or("").to_ascii_lowercase();
-    let numbered = |prefix: &str| {
+    let port = |prefix: &str| {
         device
             .strip_prefix(prefix)
             .is_some_and(|n| n.len() == 1 && n.as_bytes()[0].is_ascii_digit())
     };
-    let reserved = ["con", "prn", "aux", "nul"].contains(&device.as_str())
-        || numbered("com")
-        || numbered("lpt");
+    let reserved =
+        ["con", "prn", "aux", "nul"].contains(&device.as_str()) || port("com") || port("lpt");
     if stem.is_empty() || stem.starts_with('.') || reserved || looks_like_shard(&stem) {
         stem.insert(0, '_');
     }
@@ -228,21 +294,53 @@ fn folded(stem: &str) -> String {
         .collect()
 }
 
-/// `wanted`, or `wanted~2`, `wanted~3`, … : the first that `claim` accepts.
-fn unique(wanted: &str, mut claim: impl FnMut(&str) -> bool) -> String {
-    let mut name = wanted.to_owned();
-    let mut number = 1u64;
-    while !claim(&name) {
-        number += 1;
-        name = format!("{wanted}~{number}");
+/// Names that are taken, each within a group.
+#[derive(Default)]
+struct Claims<'a> {
+    taken: HashSet<(usize, Cow<'a, str>)>,
+    /// Up to which number the variants of a name that was wanted again are taken.
+    numbers: HashMap<(usize, String), u64>,
+}
+
+impl<'a> Claims<'a> {
+    fn with_capacity(names: usize) -> Claims<'a> {
+        Claims {
+            taken: HashSet::with_capacity(names),
+            numbers: HashMap::new(),
+        }
     }
-    name
+
+    /// Claims `name`, or else the first of `name~2`, `name~3`, … that is free, and says which number it was.
+    fn claim(&mut self, group: usize, name: Cow<'a, str>) -> Option<u64> {
+        if self.taken.insert((group, name.clone())) {
+            return None;
+        }
+        let wanted = name.into_owned();
+        let number = self.numbers.entry((group, wanted.clone())).or_insert(1);
+        loop {
+            *number += 1;
+            let name = numbered(&wanted, *number).into();
+            if self.taken.insert((group, name)) {
+                return Some(*number);
+            }
+        }
+    }
+
+    /// As [`claim`](Self::claim); the name if it has to be another one.
+    fn rename(&mut self, group: usize, name: &'a str) -> Option<String> {
+        let number = self.claim(group, name.into())?;
+        Some(numbered(name, number))
+    }
+}
+
+fn numbered(name: &str, number: u64) -> String {
+    format!("{name}~{number}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::{DType, Piece};
+    use crate::state::{DType, Piece, Tensor};
 
     fn names(
         build: impl FnOnce(&mut dyn FnMut() -> Node) -> Node,
@@ -250,9 +348,10 @@ mod tests {
         let mut state = State::default();
         let root = build(&mut || state.push(Tensor::from_vec(vec![0u8], &[1]).unwrap()));
         state.root = root;
-        name_tensors(&state)
+        let Names { stems, tensors } = name_tensors(&state);
+        tensors
             .into_iter()
-            .map(|n| (n.stem, n.local, n.key))
+            .map(|n| (stems[n.stem].clone(), n.local, n.key))
             .collect()
     }
 
@@ -308,7 +407,7 @@ mod tests {
         let pieces = state.push(Tensor::new(DType::U8, &[2], whole).unwrap());
         let other = state.push(Tensor::from_vec(vec![0u8], &[1]).unwrap());
         state.root = Node::dict([("m", Node::dict([("w.piece1", other), ("w", pieces)]))]);
-        let names = name_tensors(&state);
+        let names = name_tensors(&state).tensors;
         assert_eq!(names[1].local, "w.piece1");
         assert_eq!(names[0].pieces, ["w.piece0", "w.piece1~2"]);
     }
@@ -328,6 +427,31 @@ mod tests {
         });
         let locals: Vec<_> = got.iter().map(|n| n.1.as_str()).collect();
         assert_eq!(locals, ["a.b", "a.b~2", "1", "1~2"]);
+    }
+
+    #[test]
+    fn tensors_that_no_leaf_shows_have_names_of_their_own() {
+        // All were called `_`, and only the last of them was in the header.
+        let got = names(|leaf| {
+            leaf();
+            leaf();
+            leaf()
+        });
+        let expected = ["_~2", "_~3", "_"].map(|name| triple("state", name, name));
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn numbering_many_that_collide_does_not_start_over_each_time() {
+        // Took minutes.
+        let got = names(|leaf| {
+            let key = |i| Node::Complex(f64::from(i), 0.0);
+            Node::dict([(
+                "m",
+                Node::Dict((0..30_000).map(|i| (key(i), leaf())).collect()),
+            )])
+        });
+        assert_eq!(got[29_999].1, "key~30000");
     }
 
     #[test]
