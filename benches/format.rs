@@ -2,6 +2,7 @@
 //!
 //! `cargo bench --bench format`; add a part of a name to run only some.
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use pitstop::format::{MANIFEST, Manifest, Plan, PlanOptions, Source, checksum, plan};
 use pitstop::{Checksum, DType, Data, Local, Node, ReadAt, Run, State, Stored, Tensor, TensorRef};
 
@@ -155,40 +156,50 @@ fn planning(c: &mut Criterion) {
     let options = PlanOptions::default();
     let mut group = c.benchmark_group("plan");
     for case in &CASES {
-        let (before, after) = ((case.make)(1), (case.make)(2));
-        let previous = manifest(1, &before, plan(&before, None, &options));
-        let mut some = (case.make)(1);
-        for tensor in some.tensors.iter_mut().step_by(50) {
-            tensor.checksum = Some(Checksum(7));
-        }
-        group.throughput(Throughput::Elements(before.tensors.len() as u64));
-        let mut measure = |what: &str, state: &State, previous: Option<&Manifest>| {
+        // Made only if they are needed.
+        let before = LazyCell::new(|| (case.make)(1));
+        let previous = LazyCell::new(|| manifest(1, &before, plan(&before, None, &options)));
+        let after = || (case.make)(2);
+        let some = || {
+            let mut state = (case.make)(1);
+            for tensor in state.tensors.iter_mut().step_by(50) {
+                tensor.checksum = Some(Checksum(7));
+            }
+            state
+        };
+        let mut measure = |what: &str, make: &dyn Fn() -> State, incremental: bool| {
             group.bench_function(BenchmarkId::new(what, case.name), |b| {
-                b.iter_with_large_drop(|| plan(black_box(state), previous, &options));
+                let state = make();
+                let previous = incremental.then(|| &*previous);
+                b.iter(|| plan(black_box(&state), previous, &options));
             });
         };
-        measure("first", &after, None);
-        measure("all changed", &after, Some(&previous));
-        measure("2 % changed", &some, Some(&previous));
-        measure("unchanged", &before, Some(&previous));
+        measure("first", &after, false);
+        measure("all changed", &after, true);
+        measure("2 % changed", &some, true);
+        measure("unchanged", &|| (case.make)(1), true);
     }
 }
 
 fn manifests(c: &mut Criterion) {
     let mut group = c.benchmark_group("manifest");
     for case in &CASES {
-        let state = (case.make)(1);
-        let manifest = manifest(1, &state, plan(&state, None, &PlanOptions::default()));
-        let bytes = manifest.to_bytes().expect("it can be written");
-        group.throughput(Throughput::Bytes(bytes.len() as u64));
+        let manifest = LazyCell::new(|| {
+            let state = (case.make)(1);
+            manifest(1, &state, plan(&state, None, &PlanOptions::default()))
+        });
+        let bytes = LazyCell::new(|| manifest.to_bytes().expect("it can be written"));
         group.bench_function(BenchmarkId::new("to_bytes", case.name), |b| {
-            b.iter(|| black_box(&manifest).to_bytes());
+            let manifest = &*manifest;
+            b.iter(|| black_box(manifest).to_bytes());
         });
         group.bench_function(BenchmarkId::new("parse", case.name), |b| {
-            b.iter_with_large_drop(|| Manifest::parse(black_box(&bytes)));
+            let bytes = &*bytes;
+            b.iter(|| Manifest::parse(black_box(bytes)));
         });
         group.bench_function(BenchmarkId::new("parse_head", case.name), |b| {
-            b.iter(|| Manifest::parse_head(black_box(&bytes)));
+            let bytes = &*bytes;
+            b.iter(|| Manifest::parse_head(black_box(bytes)));
         });
     }
 }
@@ -197,22 +208,31 @@ fn opening(c: &mut Criterion) {
     let mut group = c.benchmark_group("run of 10");
     for case in &CASES {
         let directory = tempfile::tempdir().expect("there is room");
-        let state = (case.make)(1);
-        for step in 1..=10 {
-            write(directory.path(), step, &state).expect("it can be written");
-        }
-        let run = Run::new(Arc::new(Local::new()), directory.path());
-        group.throughput(Throughput::Elements(state.tensors.len() as u64));
+        let run = LazyCell::new(|| {
+            let state = (case.make)(1);
+            for step in 1..=10 {
+                write(directory.path(), step, &state).expect("it can be written");
+            }
+            Run::new(Arc::new(Local::new()), directory.path())
+        });
         group.bench_function(BenchmarkId::new("open", case.name), |b| {
-            b.iter_with_large_drop(|| run.open(10, true).expect("it is intact"));
+            let run = &*run;
+            b.iter(|| run.open(10, true).expect("it is intact"));
         });
         group.bench_function(BenchmarkId::new("info", case.name), |b| {
+            let run = &*run;
             b.iter(|| run.info(10).expect("it is intact"));
         });
         group.bench_function(BenchmarkId::new("latest", case.name), |b| {
+            let run = &*run;
             b.iter(|| run.latest().expect("it is intact"));
         });
+        group.bench_function(BenchmarkId::new("latest_after", case.name), |b| {
+            let run = &*run;
+            b.iter(|| run.latest_after(10).expect("it is intact"));
+        });
         group.bench_function(BenchmarkId::new("checkpoints", case.name), |b| {
+            let run = &*run;
             b.iter(|| run.checkpoints().expect("they are intact"));
         });
     }

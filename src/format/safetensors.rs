@@ -1,11 +1,9 @@
 //! The header of a safetensors file. Format: <https://github.com/huggingface/safetensors#format>.
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::FormatError;
+use super::json::Json;
 use crate::state::{DType, count, size_of};
 
 /// Data starts at a multiple of this many bytes, so that it can be written and mapped page by page.
@@ -48,40 +46,31 @@ pub(super) struct Slot<'a> {
 /// Header bytes, the length in front included, padded so that the data starts aligned; the tensors follow
 /// back to back in the given order.
 pub(super) fn header<'a>(slots: impl Iterator<Item = Slot<'a>>, framework: &str) -> Vec<u8> {
-    let mut bytes = vec![0; 8];
+    let mut json = Json(vec![0; 8]);
     // Loaders of the ecosystem refuse a file that does not say what wrote it.
-    bytes.extend(b"{\"__metadata__\":");
-    append(&mut bytes, &BTreeMap::from([("format", framework)]));
+    json.raw("{\"__metadata__\":{\"format\":");
+    json.text(framework);
+    json.raw("}");
     let mut at = 0u64;
     for slot in slots {
         let end = at + size_of(slot.dtype, slot.shape);
-        bytes.push(b',');
-        append(&mut bytes, slot.name);
-        bytes.push(b':');
-        let entry = Entry {
-            dtype: slot.dtype.name(),
-            shape: slot.shape,
-            data_offsets: [at, end],
-        };
-        append(&mut bytes, &entry);
+        json.raw(",");
+        json.text(slot.name);
+        json.raw(":{\"dtype\":");
+        json.text(slot.dtype.name());
+        json.raw(",\"shape\":");
+        json.numbers(slot.shape);
+        json.raw(",\"data_offsets\":");
+        json.numbers(&[at, end]);
+        json.raw("}");
         at = end;
     }
-    bytes.push(b'}');
+    json.raw("}");
+    let mut bytes = json.0;
     let data_start = (bytes.len() as u64).next_multiple_of(DATA_ALIGNMENT);
     bytes.resize(data_start as usize, b' ');
     bytes[..8].copy_from_slice(&(data_start - 8).to_le_bytes());
     bytes
-}
-
-#[derive(Serialize)]
-struct Entry<'a> {
-    dtype: &'static str,
-    shape: &'a [u64],
-    data_offsets: [u64; 2],
-}
-
-fn append(bytes: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
-    serde_json::to_writer(bytes, value).expect("text and numbers are JSON, and memory takes them");
 }
 
 /// Parses the header of a file of `file_size` bytes; `bytes` starts at the start of the file and holds at

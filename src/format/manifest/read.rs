@@ -10,7 +10,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, IntoDeserializer, MapAccess, Visitor,
+};
 
 use super::{
     FIRST_LINE, FileEntry, FormatError, MANIFEST, Manifest, Part, Place, Stretch, TensorEntry,
@@ -95,7 +98,8 @@ impl Manifest {
     ///
     /// [`FormatError`] if a byte was changed, if it does not follow the format, or refers outside itself.
     pub fn parse(bytes: &[u8]) -> Result<Manifest, FormatError> {
-        let read: Read<'_, ReadTree<'_>, Entries<ReadTensor<'_>>> = read(bytes)?;
+        verify(bytes)?;
+        let read = read::<ReadTree<'_>, Entries<ReadTensor<'_>>>(bytes)?;
         let (mut manifest, tree, Entries(tensors)) = head(read)?;
         let places = Places::new(&manifest.files);
         let tensors = tensors
@@ -128,8 +132,14 @@ impl Manifest {
     ///
     /// As [`parse`](Self::parse), for the parts that are read.
     pub fn parse_head(bytes: &[u8]) -> Result<Manifest, FormatError> {
-        let read: Read<'_, IgnoredAny, IgnoredAny> = read(bytes)?;
-        Ok(head(read)?.0)
+        verify(bytes)?;
+        match before_tensors(bytes) {
+            Some(read) => {
+                check_version(&read.format.0, read.version)?;
+                Ok(head(read)?.0)
+            }
+            None => Ok(head(read::<IgnoredAny, IgnoredAny>(bytes)?)?.0),
+        }
     }
 }
 
@@ -168,14 +178,76 @@ fn head<Tree, Tensors>(
 fn read<'a, Tree: Deserialize<'a>, Tensors: Deserialize<'a>>(
     bytes: &'a [u8],
 ) -> Result<Read<'a, Tree, Tensors>, FormatError> {
-    verify(bytes)?;
-    match parse_json::<Read<'_, Tree, Tensors>>(bytes) {
+    // Looked at as a whole, and not text by text.
+    let json = std::str::from_utf8(bytes).map_err(|error| malformed(error.to_string()))?;
+    match parse_json::<Read<'_, Tree, Tensors>>(json) {
         Ok(read) => check_version(&read.format.0, read.version).map(|()| read),
         Err(error) => {
-            let Version { format, version } = parse_json(bytes)?;
+            let Version { format, version } = parse_json(json)?;
             check_version(&format, version)?;
             Err(error)
         }
+    }
+}
+
+/// What comes before the tensors, which are most of a manifest and are put last by whoever writes one as
+/// `docs/format.md` says; `None` if anything is missing there.
+fn before_tensors(bytes: &[u8]) -> Option<Read<'_, IgnoredAny, Option<IgnoredAny>>> {
+    let mut read = None;
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    json.disable_recursion_limit();
+    // It fails in any case, at the latest because of what is left unread.
+    let _ = json.deserialize_map(BeforeTensors(&mut read));
+    read
+}
+
+/// Reads as [`before_tensors`] says, into what it is given.
+struct BeforeTensors<'a, 'de>(&'a mut Option<Read<'de, IgnoredAny, Option<IgnoredAny>>>);
+
+impl<'de> Visitor<'de> for BeforeTensors<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a manifest")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        let mut stopped = false;
+        let front = Front {
+            map,
+            stopped: &mut stopped,
+        };
+        let read = Read::deserialize(MapAccessDeserializer::new(front))?;
+        *self.0 = stopped.then_some(read);
+        Ok(())
+    }
+}
+
+/// The entries of a manifest in front of its tensors.
+struct Front<'a, A> {
+    map: A,
+    stopped: &'a mut bool,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Front<'_, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, A::Error> {
+        match self.map.next_key()? {
+            Some(Text(key)) if key == "tensors" => {
+                *self.stopped = true;
+                Ok(None)
+            }
+            Some(Text(key)) => seed.deserialize(key.into_deserializer()).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
+        self.map.next_value_seed(seed)
     }
 }
 
@@ -189,8 +261,8 @@ fn check_version(format: &str, version: u64) -> Result<(), FormatError> {
     }
 }
 
-fn parse_json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, FormatError> {
-    let mut json = serde_json::Deserializer::from_slice(bytes);
+fn parse_json<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, FormatError> {
+    let mut json = serde_json::Deserializer::from_str(json);
     // Trees may nest deeper than its limit, and count their own depth.
     json.disable_recursion_limit();
     let value = T::deserialize(&mut json).map_err(|e| malformed(e.to_string()))?;

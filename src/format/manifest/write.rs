@@ -1,136 +1,12 @@
 //! A manifest as bytes.
 
-use std::collections::BTreeMap;
-
-use serde::ser::Error as _;
-use serde::{Serialize, Serializer};
-
 use super::{
     FIRST_LINE, FileEntry, FormatError, MAX_DEPTH, Manifest, Part, Place, Stretch, TensorEntry,
     VERSION, first_line, malformed, view_fits,
 };
-use crate::format::tree::{self, Real, Tree};
+use crate::format::json::Json;
+use crate::format::tree::{self, Real};
 use crate::state::{Checksum, TensorRef};
-
-#[derive(Serialize)]
-struct Written<'a> {
-    format: &'static str,
-    version: u64,
-    step: u64,
-    created: String,
-    writer: &'a str,
-    metrics: BTreeMap<&'a str, Real>,
-    metadata: Tree<'a>,
-    tree: Tree<'a>,
-    files: BTreeMap<&'a str, WrittenFile>,
-    tensors: WrittenTensors<'a>,
-}
-
-#[derive(Serialize)]
-struct WrittenFile {
-    size: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    data_start: Option<u64>,
-    #[serde(serialize_with = "text")]
-    checksum: Checksum,
-}
-
-/// In the order of their names.
-struct WrittenTensors<'a>(Vec<&'a TensorEntry>);
-
-impl Serialize for WrittenTensors<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(
-            self.0
-                .iter()
-                .map(|tensor| (&tensor.key, WrittenTensor::of(tensor))),
-        )
-    }
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum WrittenTensor<'a> {
-    Whole {
-        dtype: &'static str,
-        shape: &'a [u64],
-        file: &'a str,
-        name: &'a str,
-        start: u64,
-        #[serde(serialize_with = "text")]
-        checksum: Checksum,
-    },
-    Pieces {
-        dtype: &'static str,
-        shape: &'a [u64],
-        pieces: Vec<WrittenPart<'a>>,
-    },
-}
-
-#[derive(Serialize)]
-struct WrittenPart<'a> {
-    offset: &'a [u64],
-    shape: &'a [u64],
-    file: &'a str,
-    name: &'a str,
-    start: u64,
-    #[serde(serialize_with = "text")]
-    checksum: Checksum,
-}
-
-impl<'a> WrittenTensor<'a> {
-    fn of(tensor: &'a TensorEntry) -> Self {
-        let (dtype, shape) = (tensor.dtype.name(), tensor.shape.as_slice());
-        match &tensor.place {
-            Place::Whole(stretch) => WrittenTensor::Whole {
-                dtype,
-                shape,
-                file: &stretch.file,
-                name: &stretch.name,
-                start: stretch.start,
-                checksum: stretch.checksum,
-            },
-            Place::Pieces(parts) => WrittenTensor::Pieces {
-                dtype,
-                shape,
-                pieces: parts.iter().map(WrittenPart::of).collect(),
-            },
-        }
-    }
-}
-
-impl WrittenFile {
-    fn of(file: &FileEntry) -> Self {
-        WrittenFile {
-            size: file.size,
-            data_start: file.data_start,
-            checksum: file.checksum,
-        }
-    }
-}
-
-impl<'a> WrittenPart<'a> {
-    fn of(part: &'a Part) -> Self {
-        let Stretch {
-            file,
-            name,
-            start,
-            checksum,
-        } = &part.stretch;
-        WrittenPart {
-            offset: &part.offset,
-            shape: &part.shape,
-            file,
-            name,
-            start: *start,
-            checksum: *checksum,
-        }
-    }
-}
-
-fn text<S: Serializer>(checksum: &Checksum, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(std::str::from_utf8(&checksum.digits()).map_err(S::Error::custom)?)
-}
 
 impl Manifest {
     /// The bytes of `manifest.json`.
@@ -150,37 +26,36 @@ impl Manifest {
         };
         tree::check(&self.root, &fits).map_err(malformed)?;
         tree::check(&self.metadata, &|_| false).map_err(malformed)?;
+        let tensors = self.sorted_tensors()?;
         let keys: Vec<&str> = self.tensors.iter().map(|t| t.key.as_str()).collect();
-        let written = Written {
-            format: "pitstop",
-            version: VERSION,
-            step: self.step,
-            created: humantime::format_rfc3339_millis(self.created).to_string(),
-            writer: &self.writer,
-            metrics: self
-                .metrics
-                .iter()
-                .map(|(name, &value)| (name.as_str(), Real(value)))
-                .collect(),
-            metadata: Tree {
-                node: &self.metadata,
-                keys: &[],
-            },
-            tree: Tree {
-                node: &self.root,
-                keys: &keys,
-            },
-            files: self
-                .files
-                .iter()
-                .map(|(name, file)| (name.as_str(), WrittenFile::of(file)))
-                .collect(),
-            tensors: WrittenTensors(self.sorted_tensors()?),
-        };
-        // The first line is as long as any, and ends where the brace of the object comes first.
-        let mut bytes = vec![b' '; FIRST_LINE - 1];
-        serde_json::to_writer(&mut bytes, &written)
-            .map_err(|error| malformed(error.to_string()))?;
+        // The first line ends where the brace of an object would be.
+        let mut json = Json(vec![b' '; FIRST_LINE]);
+        json.raw("\"format\":\"pitstop\",\"version\":");
+        json.number(VERSION);
+        json.raw(",\"step\":");
+        json.number(self.step);
+        json.raw(",\"created\":");
+        json.text(&humantime::format_rfc3339_millis(self.created).to_string());
+        json.raw(",\"writer\":");
+        json.text(&self.writer);
+        json.raw(",\"metrics\":");
+        json.object(&self.metrics, |json, (name, value)| {
+            json.text(name);
+            json.raw(":");
+            json.value(&Real(*value));
+        });
+        json.raw(",\"metadata\":");
+        tree::write(&self.metadata, &[], &mut json);
+        json.raw(",\"tree\":");
+        tree::write(&self.root, &keys, &mut json);
+        json.raw(",\"files\":");
+        json.object(&self.files, |json, (name, file)| {
+            write_file(name, file, json)
+        });
+        json.raw(",\"tensors\":");
+        json.object(tensors, |json, tensor| write_tensor(tensor, json));
+        json.raw("}");
+        let mut bytes = json.0;
         let first = first_line(&bytes[FIRST_LINE..]);
         bytes[..FIRST_LINE].copy_from_slice(first.as_bytes());
         Ok(bytes)
@@ -197,4 +72,57 @@ impl Manifest {
             None => Ok(tensors),
         }
     }
+}
+
+fn write_file(name: &str, file: &FileEntry, json: &mut Json) {
+    json.text(name);
+    json.raw(":{\"size\":");
+    json.number(file.size);
+    if let Some(data_start) = file.data_start {
+        json.raw(",\"data_start\":");
+        json.number(data_start);
+    }
+    write_checksum(file.checksum, json);
+    json.raw("}");
+}
+
+fn write_tensor(tensor: &TensorEntry, json: &mut Json) {
+    json.text(&tensor.key);
+    json.raw(":{\"dtype\":");
+    json.text(tensor.dtype.name());
+    json.raw(",\"shape\":");
+    json.numbers(&tensor.shape);
+    match &tensor.place {
+        Place::Whole(stretch) => write_stretch(stretch, json),
+        Place::Pieces(parts) => {
+            json.raw(",\"pieces\":");
+            json.list(parts, |json, part| write_part(part, json));
+        }
+    }
+    json.raw("}");
+}
+
+fn write_part(part: &Part, json: &mut Json) {
+    json.raw("{\"offset\":");
+    json.numbers(&part.offset);
+    json.raw(",\"shape\":");
+    json.numbers(&part.shape);
+    write_stretch(&part.stretch, json);
+    json.raw("}");
+}
+
+fn write_stretch(stretch: &Stretch, json: &mut Json) {
+    json.raw(",\"file\":");
+    json.text(&stretch.file);
+    json.raw(",\"name\":");
+    json.text(&stretch.name);
+    json.raw(",\"start\":");
+    json.number(stretch.start);
+    write_checksum(stretch.checksum, json);
+}
+
+fn write_checksum(checksum: Checksum, json: &mut Json) {
+    json.raw(",\"checksum\":\"");
+    json.0.extend_from_slice(&checksum.digits());
+    json.raw("\"");
 }

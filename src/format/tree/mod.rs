@@ -10,7 +10,7 @@ use crate::state::{Node, TensorRef};
 
 pub(super) use read::{ReadTree, Text};
 pub(super) use real::Real;
-pub(super) use write::Tree;
+pub(super) use write::write;
 
 /// Deepest nesting of containers that a checkpoint may hold. Readers recurse; this bounds their stack.
 pub const MAX_DEPTH: usize = 256;
