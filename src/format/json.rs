@@ -8,6 +8,7 @@ pub(super) struct Json(pub(super) Vec<u8>);
 
 impl Json {
     /// What is JSON already: punctuation, and keys of which the code is sure.
+    #[inline]
     pub(super) fn raw(&mut self, json: &str) {
         self.0.extend_from_slice(json.as_bytes());
     }

@@ -4,6 +4,7 @@
 //! where, and reads itself back without trusting a single number in it.
 
 pub mod checksum;
+mod distinct;
 mod json;
 mod manifest;
 mod names;

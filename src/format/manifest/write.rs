@@ -8,6 +8,9 @@ use crate::format::json::Json;
 use crate::format::tree::{self, Real};
 use crate::state::{Checksum, TensorRef};
 
+/// About so many bytes a tensor and its leaf take.
+const USUAL: usize = 320;
+
 impl Manifest {
     /// The bytes of `manifest.json`.
     ///
@@ -28,8 +31,9 @@ impl Manifest {
         tree::check(&self.metadata, &|_| false).map_err(malformed)?;
         let tensors = self.sorted_tensors()?;
         let keys: Vec<&str> = self.tensors.iter().map(|t| t.key.as_str()).collect();
-        // The first line ends where the brace of an object would be.
-        let mut json = Json(vec![b' '; FIRST_LINE]);
+        let mut json = Json(Vec::with_capacity(4096 + USUAL * self.tensors.len()));
+        // The first line takes the place of the brace of the object.
+        json.0.resize(FIRST_LINE, b' ');
         json.raw("\"format\":\"pitstop\",\"version\":");
         json.number(VERSION);
         json.raw(",\"step\":");

@@ -57,7 +57,7 @@ impl<'a> Known<'a> {
 pub(super) struct Reused<'a, 'b> {
     pub(super) name: &'a str,
     pub(super) entry: &'a FileEntry,
-    pub(super) items: Vec<(Item<'b>, &'a Stretch)>,
+    pub(super) items: Vec<(&'b Item<'b>, &'a Stretch)>,
 }
 
 /// The files that a group is stored in.
@@ -65,13 +65,13 @@ pub(super) struct Division<'a, 'b> {
     /// Files of the previous checkpoint that can be linked as they are.
     pub(super) reused: Vec<Reused<'a, 'b>>,
     /// Items of each file to write, in the order of their bytes.
-    pub(super) written: Vec<Vec<Item<'b>>>,
+    pub(super) written: Vec<Vec<&'b Item<'b>>>,
 }
 
 /// Divides a group, in the order of the state, into files to link and files to write. What did not change but
 /// lies among others that did is written apart from those, if it is worth a file.
 pub(super) fn divide<'a, 'b>(
-    items: Vec<Item<'b>>,
+    items: Vec<&'b Item<'b>>,
     known: Option<&Known<'a>>,
     options: &PlanOptions,
 ) -> Division<'a, 'b> {
@@ -81,10 +81,10 @@ pub(super) fn divide<'a, 'b>(
             written: shards(items, options),
         };
     };
-    let mut by_file: BTreeMap<&str, Vec<(Item<'b>, &'a Stretch)>> = BTreeMap::new();
+    let mut by_file: BTreeMap<&str, Vec<(&'b Item<'b>, &'a Stretch)>> = BTreeMap::new();
     let mut changed = Vec::new();
     for item in items {
-        match known.unchanged(&item) {
+        match known.unchanged(item) {
             Some(stretch) => by_file
                 .entry(&stretch.file)
                 .or_default()
@@ -123,8 +123,8 @@ pub(super) fn divide<'a, 'b>(
 
 /// Cuts items into files no larger than a shard; within a file, wide elements come first, so that every
 /// tensor is aligned to its element.
-fn shards<'a>(items: Vec<Item<'a>>, options: &PlanOptions) -> Vec<Vec<Item<'a>>> {
-    let mut shards: Vec<Vec<Item<'a>>> = Vec::new();
+fn shards<'a>(items: Vec<&'a Item<'a>>, options: &PlanOptions) -> Vec<Vec<&'a Item<'a>>> {
+    let mut shards: Vec<Vec<&'a Item<'a>>> = Vec::new();
     let mut room = 0;
     for item in items {
         match shards.last_mut() {

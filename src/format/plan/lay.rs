@@ -69,7 +69,7 @@ impl Layout {
 
     fn link(&mut self, name: &Arc<str>, file: Reused<'_, '_>) {
         for (item, stretch) in file.items {
-            self.place(&item, name, stretch.start);
+            self.place(item, name, stretch.start);
         }
         self.files.push(PlannedFile {
             name: name.to_string(),
@@ -80,7 +80,7 @@ impl Layout {
         });
     }
 
-    fn write(&mut self, name: &Arc<str>, items: &[Item<'_>]) {
+    fn write(&mut self, name: &Arc<str>, items: &[&Item<'_>]) {
         let slots = items.iter().map(|item| Slot {
             name: item.local,
             dtype: item.dtype,

@@ -75,6 +75,8 @@ struct Item<'a> {
     slot: usize,
     tensor: usize,
     piece: Option<usize>,
+    /// Index of the stem of its file.
+    stem: usize,
     /// Name of the tensor within the checkpoint.
     key: &'a str,
     /// Name within the file.
@@ -100,14 +102,14 @@ struct Item<'a> {
 pub fn plan(state: &State, previous: Option<&Manifest>, options: &PlanOptions) -> Plan {
     let names = name_tensors(state);
     let torch = torch_tensors(state);
-    let mut groups: Vec<Vec<Item<'_>>> = names.stems.iter().map(|_| Vec::new()).collect();
-    let mut slots = 0;
+    let mut items = Vec::with_capacity(state.tensors.len());
     for (index, (tensor, name)) in state.tensors.iter().zip(&names.tensors).enumerate() {
         for (piece, offset, part) in stretches(tensor) {
-            groups[name.stem].push(Item {
-                slot: slots,
+            items.push(Item {
+                slot: items.len(),
                 tensor: index,
                 piece,
+                stem: name.stem,
                 key: &name.key,
                 local: piece.map_or(&name.local, |i| &name.pieces[i]),
                 dtype: part.dtype,
@@ -117,11 +119,12 @@ pub fn plan(state: &State, previous: Option<&Manifest>, options: &PlanOptions) -
                 checksum: checksum_of(part, &name.key),
                 torch: torch[index],
             });
-            slots += 1;
         }
     }
+    let mut groups: Vec<Vec<&Item<'_>>> = names.stems.iter().map(|_| Vec::new()).collect();
+    items.iter().for_each(|item| groups[item.stem].push(item));
     let known = previous.map(Known::new);
-    let mut layout = Layout::new(slots);
+    let mut layout = Layout::new(items.len());
     for (stem, items) in names.stems.iter().zip(groups) {
         if !items.is_empty() {
             layout.group(stem, divide(items, known.as_ref(), options));
