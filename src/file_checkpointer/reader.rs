@@ -1,12 +1,14 @@
 //! Opening a checkpoint: the manifest is read, every file it lists is opened and compared with it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::{CheckpointInfo, RestoreError};
-use crate::format::{FileEntry, FormatError, MANIFEST, Manifest, Part, TensorEntry, checksum};
+use crate::format::{
+    FileEntry, FormatError, MANIFEST, Manifest, Part, Place, Stretch, TensorEntry, checksum,
+};
 use crate::snapshot::{self, ReadError};
 use crate::state::{Data, Piece, ReadAt, State, Stored, Tensor};
 use crate::storage::{Storage, StoredFile};
@@ -16,6 +18,9 @@ const LARGEST_MANIFEST: u64 = 4 << 30;
 
 /// How often a directory is looked at that is there and has no manifest.
 const LOOKS: usize = 4;
+
+/// So many bytes of a manifest are compared at a time: they stay in cache.
+const COMPARED: usize = 64 * 1024;
 
 /// A checkpoint that was opened. Its files stay readable, whatever happens to the directory.
 #[derive(Debug, Clone)]
@@ -76,14 +81,14 @@ pub(super) fn read_head(storage: &dyn Storage, path: &Path) -> Result<Manifest, 
 }
 
 /// Opens the checkpoint at `path`. With `verify`, everything but the tensors is compared here, and the
-/// tensors when they are read.
+/// tensors when they are read. The tree is in the state then, and no more in the manifest.
 pub(super) fn open(
     storage: &dyn Storage,
     path: &Path,
     verify: bool,
 ) -> Result<(Manifest, Opened), RestoreError> {
     let bytes = read_manifest(storage, path)?;
-    let manifest = parse(path, &bytes, Manifest::parse)?;
+    let mut manifest = parse(path, &bytes, Manifest::parse)?;
     let mut files = HashMap::new();
     for (name, entry) in &manifest.files {
         match open_file(storage, &path.join(name), entry) {
@@ -95,9 +100,10 @@ pub(super) fn open(
     if !is_still(storage, path, &bytes) {
         return open(storage, path, verify);
     }
-    check_coverage(path, &manifest)?;
+    let by_file = stretches_by_file(&manifest);
+    check_coverage(path, &manifest, &by_file)?;
     if verify {
-        verify_files(path, &manifest, &files)?;
+        verify_files(path, &manifest, &by_file, &files)?;
     }
     let mut tensors = Vec::with_capacity(manifest.tensors.len());
     for entry in &manifest.tensors {
@@ -108,7 +114,7 @@ pub(super) fn open(
     }
     let info = CheckpointInfo::new(&manifest, path.to_owned());
     let state = State {
-        root: manifest.root.clone(),
+        root: std::mem::take(&mut manifest.root),
         tensors,
     };
     Ok((manifest, Opened { info, state }))
@@ -118,16 +124,37 @@ pub(super) fn open(
 /// own. Only reading the same manifest again says so: one that cannot be found may be in the middle of being
 /// replaced. Each replacement is a whole save, so trying again does not go on for long.
 fn is_still(storage: &dyn Storage, path: &Path, manifest: &[u8]) -> bool {
-    read_manifest(storage, path).is_ok_and(|now| now == manifest)
+    let Ok(file) = open_manifest(storage, path) else {
+        return false;
+    };
+    let mut buffer = vec![0; manifest.len().min(COMPARED)];
+    let same = |(i, expected): (usize, &[u8])| {
+        let now = &mut buffer[..expected.len()];
+        file.read_at((i * COMPARED) as u64, now).is_ok() && now == expected
+    };
+    file.len() == manifest.len() as u64 && manifest.chunks(COMPARED).enumerate().all(same)
 }
 
 fn read_manifest(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>, RestoreError> {
+    let file = open_manifest(storage, path)?;
+    if file.len() > LARGEST_MANIFEST {
+        return Err(RestoreError::corrupt(
+            path.join(MANIFEST),
+            "it is too large to be a manifest",
+        ));
+    }
+    let mut bytes = vec![0; file.len() as usize];
+    file.read_at(0, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn open_manifest(storage: &dyn Storage, path: &Path) -> Result<Arc<dyn StoredFile>, RestoreError> {
     let at = path.join(MANIFEST);
     let mut looks = 0;
-    let file = loop {
+    loop {
         looks += 1;
         match storage.open(&at) {
-            Ok(file) => break file,
+            Ok(file) => return Ok(file),
             Err(error) if !is_absence(&error) => return Err(unreadable(&at, error)),
             // The system may have been on its way through a directory that was replaced and emptied meanwhile.
             Err(_) if looks < LOOKS && matches!(storage.kind(path), Ok(Some(_))) => {}
@@ -137,16 +164,7 @@ fn read_manifest(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>, RestoreE
                 });
             }
         }
-    };
-    if file.len() > LARGEST_MANIFEST {
-        return Err(RestoreError::corrupt(
-            at,
-            "it is too large to be a manifest",
-        ));
     }
-    let mut bytes = vec![0; file.len() as usize];
-    file.read_at(0, &mut bytes)?;
-    Ok(bytes)
 }
 
 fn is_absence(error: &io::Error) -> bool {
@@ -215,39 +233,41 @@ fn open_file(
     }))
 }
 
-/// The parts that lie in each file, in the order of their bytes.
-fn parts_by_file(manifest: &Manifest) -> BTreeMap<&str, Vec<(&TensorEntry, &Part)>> {
-    let mut by_file: BTreeMap<&str, Vec<(&TensorEntry, &Part)>> = BTreeMap::new();
-    for tensor in &manifest.tensors {
-        for part in &tensor.parts {
-            by_file.entry(&part.file).or_default().push((tensor, part));
-        }
+/// The stretches that lie in each file, with their sizes in bytes, in the order of their bytes.
+type ByFile<'a> = HashMap<&'a str, Vec<(u64, &'a Stretch)>>;
+
+fn stretches_by_file(manifest: &Manifest) -> ByFile<'_> {
+    let mut by_file = ByFile::new();
+    for (nbytes, stretch) in manifest.tensors.iter().flat_map(TensorEntry::stretches) {
+        by_file
+            .entry(&stretch.file)
+            .or_default()
+            .push((nbytes, stretch));
     }
-    for parts in by_file.values_mut() {
-        parts.sort_by_key(|(tensor, part)| (part.start, nbytes(tensor, part)));
+    for stretches in by_file.values_mut() {
+        stretches.sort_by_key(|(nbytes, stretch)| (stretch.start, *nbytes));
     }
     by_file
 }
 
-fn nbytes(tensor: &TensorEntry, part: &Part) -> u64 {
-    crate::state::size_of(tensor.dtype, &part.shape)
-}
-
 /// Every byte of a tensor file belongs to its header or to one tensor, so that every byte is checked.
-fn check_coverage(path: &Path, manifest: &Manifest) -> Result<(), RestoreError> {
-    let by_file = parts_by_file(manifest);
+fn check_coverage(
+    path: &Path,
+    manifest: &Manifest,
+    by_file: &ByFile<'_>,
+) -> Result<(), RestoreError> {
     for (name, entry) in &manifest.files {
         let Some(mut at) = entry.data_start else {
             continue;
         };
-        for (tensor, part) in by_file.get(name.as_str()).into_iter().flatten() {
-            if part.start != at {
+        for (nbytes, stretch) in by_file.get(name.as_str()).into_iter().flatten() {
+            if stretch.start != at {
                 return Err(RestoreError::corrupt(
                     path.join(MANIFEST),
                     format!("{name} has a hole or an overlap"),
                 ));
             }
-            at += nbytes(tensor, part);
+            at += nbytes;
         }
         if at != entry.size {
             return Err(RestoreError::corrupt(
@@ -263,19 +283,17 @@ fn check_coverage(path: &Path, manifest: &Manifest) -> Result<(), RestoreError> 
 fn verify_files(
     path: &Path,
     manifest: &Manifest,
+    by_file: &ByFile<'_>,
     files: &HashMap<&str, Arc<Source>>,
 ) -> Result<(), RestoreError> {
-    let by_file = parts_by_file(manifest);
     for (name, entry) in &manifest.files {
         let mut head = vec![0; entry.data_start.unwrap_or(entry.size) as usize];
         files[name.as_str()].read_at(0, &mut head)?;
         let head = checksum::of(&head);
         let whole = if entry.data_start.is_some() {
-            let parts = by_file.get(name.as_str()).into_iter().flatten();
-            checksum::of_file(
-                std::iter::once(head).chain(parts.map(|(_, part)| part.checksum)),
-                entry.size,
-            )
+            let stretches = by_file.get(name.as_str()).into_iter().flatten();
+            let tensors = stretches.map(|(_, stretch)| stretch.checksum);
+            checksum::of_file(std::iter::once(head).chain(tensors), entry.size)
         } else {
             head
         };
@@ -292,28 +310,27 @@ fn tensor(
     files: &HashMap<&str, Arc<Source>>,
     verify: bool,
 ) -> Result<Tensor, String> {
-    let stored = |part: &Part| {
-        let source: Arc<dyn ReadAt> = files[part.file.as_str()].clone();
+    let stored = |shape: &[u64], stretch: &Stretch| {
+        let source: Arc<dyn ReadAt> = files[&*stretch.file].clone();
         let data = Data::Stored(Stored {
             source,
-            offset: part.start,
+            offset: stretch.start,
         });
-        let tensor =
-            Tensor::new(entry.dtype, &part.shape, data).map_err(|error| error.to_string())?;
-        let checksum = verify.then_some(part.checksum);
+        let tensor = Tensor::new(entry.dtype, shape, data).map_err(|error| error.to_string())?;
+        let checksum = verify.then_some(stretch.checksum);
         Ok::<_, String>(Tensor {
             name: entry.key.clone(),
             checksum,
             ..tensor
         })
     };
-    match entry.parts.as_slice() {
-        [part] if part.shape == entry.shape => stored(part),
-        parts => {
+    match &entry.place {
+        Place::Whole(stretch) => stored(&entry.shape, stretch),
+        Place::Pieces(parts) => {
             let piece = |part: &Part| {
                 Ok(Piece {
                     offset: part.offset.clone(),
-                    tensor: stored(part)?,
+                    tensor: stored(&part.shape, &part.stretch)?,
                 })
             };
             let pieces = parts.iter().map(piece).collect::<Result<_, String>>()?;

@@ -167,9 +167,28 @@ impl Run {
     ///
     /// As [`candidates`](Self::candidates).
     pub fn latest(&self) -> Result<Option<CheckpointInfo>, RestoreError> {
+        self.latest_of(|_| true)
+    }
+
+    /// The newest committed checkpoint, if it is later than `step`. Others are not looked into, so that this
+    /// costs next to nothing when `step` is the newest.
+    ///
+    /// # Errors
+    ///
+    /// As [`candidates`](Self::candidates).
+    pub fn latest_after(&self, step: u64) -> Result<Option<CheckpointInfo>, RestoreError> {
+        self.latest_of(|candidate| candidate > step)
+    }
+
+    fn latest_of(
+        &self,
+        wanted: impl Fn(u64) -> bool,
+    ) -> Result<Option<CheckpointInfo>, RestoreError> {
         while_they_vanish(|| {
             let mut vanished = false;
-            for step in self.candidates()?.into_iter().rev() {
+            let mut steps = self.candidates()?;
+            steps.retain(|&step| wanted(step));
+            for step in steps.into_iter().rev() {
                 match self.info(step) {
                     Ok(info) => return Ok((Some(info), false)),
                     Err(error) if error.is_damage() => {

@@ -4,6 +4,8 @@
 //! where, and reads itself back without trusting a single number in it.
 
 pub mod checksum;
+mod distinct;
+mod json;
 mod manifest;
 mod names;
 mod plan;
@@ -12,8 +14,10 @@ mod roundtrip;
 mod safetensors;
 mod summary;
 mod tree;
+#[cfg(test)]
+mod unchanged;
 
-pub use manifest::{FileEntry, FormatError, MANIFEST, Manifest, Part, TensorEntry};
+pub use manifest::{FileEntry, FormatError, MANIFEST, Manifest, Part, Place, Stretch, TensorEntry};
 pub use names::tensor_keys;
 pub use plan::{Plan, PlanOptions, PlannedFile, Source, plan};
 pub use safetensors::{Header, HeaderEntry, parse_header};

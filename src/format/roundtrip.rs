@@ -5,7 +5,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
 
-use super::{FileEntry, FormatError, MAX_DEPTH, Manifest, Part, TensorEntry, checksum};
+use super::{
+    FileEntry, FormatError, MAX_DEPTH, Manifest, Part, Place, Stretch, TensorEntry, checksum,
+};
 use crate::state::{DType, Node, TensorRef, View};
 
 fn leaf() -> impl Strategy<Value = Node> {
@@ -82,16 +84,18 @@ fn manifest(root: Node, metrics: BTreeMap<String, f64>) -> Manifest {
     let part = |offset: u64, start: u64| Part {
         offset: vec![offset],
         shape: vec![2],
-        file: "model.safetensors".into(),
-        name: format!("w{offset}"),
-        start,
-        checksum: checksum::of(&offset.to_le_bytes()),
+        stretch: Stretch {
+            file: "model.safetensors".into(),
+            name: format!("w{offset}"),
+            start,
+            checksum: checksum::of(&offset.to_le_bytes()),
+        },
     };
-    let tensor = |key: &str, shape: u64, parts| TensorEntry {
+    let tensor = |key: &str, shape: u64, place| TensorEntry {
         key: key.into(),
         dtype: DType::F32,
         shape: vec![shape],
-        parts,
+        place,
     };
     let file = FileEntry {
         size: 4096 + 64,
@@ -107,8 +111,8 @@ fn manifest(root: Node, metrics: BTreeMap<String, f64>) -> Manifest {
         root,
         files: [("model.safetensors".to_owned(), file)].into(),
         tensors: vec![
-            tensor("a", 2, vec![part(0, 4096)]),
-            tensor("b", 4, vec![part(0, 4104), part(2, 4112)]),
+            tensor("a", 2, Place::Whole(part(0, 4096).stretch)),
+            tensor("b", 4, Place::Pieces(vec![part(0, 4104), part(2, 4112)])),
         ],
     }
 }
@@ -274,4 +278,78 @@ fn nesting_is_bounded() {
     );
     let bomb = "[".repeat(1_000_000);
     assert!(forged(|text| text.replacen("\"tree\":", &format!("\"tree\":{bomb}"), 1)).is_err());
+    let bomb = bomb + &"]".repeat(1_000_000);
+    let insert = |before: &str| forged(|text| text.replacen('}', &format!("{before}{bomb}}}"), 1));
+    // In the metrics, where only numbers are expected.
+    assert!(insert("\"a\":").is_err());
+    let wrap = |open: &str, close: &str| {
+        let node = format!("{}1{}", open.repeat(257), close.repeat(257));
+        forged(|text| text.replacen("\"hello\"", &node, 1))
+    };
+    for (open, close) in [
+        ("[", "]"),
+        ("{\"tuple\":[", "]}"),
+        ("{\"dict\":{\"a\":", "}}"),
+        ("{\"items\":[[1,", "]]}"),
+        ("{\"items\":[[", ",1]]}"),
+        ("{\"tag\":\"a\",\"value\":", "}"),
+    ] {
+        let error = wrap(open, close).unwrap_err().to_string();
+        assert!(error.contains("too deep"), "{open}: {error}");
+    }
+    // What nobody knows is passed over, however deep.
+    let unknown = format!("\"unknown\":{bomb},\"step\":");
+    assert!(forged(|text| text.replacen("\"step\":", &unknown, 1)).is_ok());
+}
+
+#[test]
+fn what_is_there_twice_is_refused() {
+    for (from, to) in [
+        ("\"note\":\"hello\"", "\"note\":\"hello\",\"note\":1"),
+        (
+            "{\"dict\":{\"note\":\"hello\"}}",
+            "{\"items\":[[\"a\",1],[\"a\",2]]}",
+        ),
+        ("\"b\":{\"dtype\"", "\"a\":{\"dtype\""),
+    ] {
+        let error = forged(|text| text.replacen(from, to, 1)).unwrap_err();
+        assert!(error.to_string().contains("twice"), "{error}");
+    }
+    let mut twins = manifest(Node::None, BTreeMap::new());
+    twins.tensors[1].key = "a".into();
+    assert!(matches!(twins.to_bytes(), Err(FormatError::Malformed(_))));
+}
+
+#[test]
+fn the_keys_of_an_object_may_come_in_any_order() {
+    let edits = [
+        (
+            "{\"tensor\":\"b\"}",
+            "{\"kind\":\"numpy\",\"later\":[{}],\"tensor\":\"b\"}",
+        ),
+        ("\"hello\"", "{\"value\":[1],\"tag\":\"frozenset\"}"),
+        (
+            "\"format\":\"pitstop\",\"version\":1,\"step\"",
+            "\"version\":1,\"format\":\"pitstop\",\"step\"",
+        ),
+    ];
+    for (from, to) in edits {
+        let read = forged(|text| text.replacen(from, to, 1));
+        assert!(read.is_ok(), "{to}: {read:?}");
+    }
+    let read = forged(|text| text.replacen("\"hello\"", "{\"later\":1}", 1));
+    assert!(
+        read.is_err(),
+        "an object that says nothing known is no node"
+    );
+}
+
+#[test]
+fn a_newer_version_may_have_changed_all_the_rest() {
+    let newer = |rest: &str| {
+        let rest = format!("\"format\":\"pitstop\",\"version\":2,{rest}}}");
+        let line = format!("{{\"checksum\":\"{}\",\n", checksum::of(rest.as_bytes()));
+        Manifest::parse((line + &rest).as_bytes())
+    };
+    assert_eq!(newer("\"step\":\"many\""), Err(FormatError::Version(2)));
 }

@@ -1,8 +1,9 @@
 //! The header of a safetensors file. Format: <https://github.com/huggingface/safetensors#format>.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::FormatError;
+use super::json::Json;
 use crate::state::{DType, count, size_of};
 
 /// Data starts at a multiple of this many bytes, so that it can be written and mapped page by page.
@@ -35,6 +36,7 @@ pub struct Header {
 }
 
 /// A tensor to be written: name, element type, shape.
+#[derive(Clone, Copy)]
 pub(super) struct Slot<'a> {
     pub(super) name: &'a str,
     pub(super) dtype: DType,
@@ -43,23 +45,31 @@ pub(super) struct Slot<'a> {
 
 /// Header bytes, the length in front included, padded so that the data starts aligned; the tensors follow
 /// back to back in the given order.
-pub(super) fn header(slots: &[Slot<'_>], framework: &str) -> Vec<u8> {
-    let mut map = Map::new();
+pub(super) fn header<'a>(slots: impl Iterator<Item = Slot<'a>>, framework: &str) -> Vec<u8> {
+    let mut json = Json(vec![0; 8]);
     // Loaders of the ecosystem refuse a file that does not say what wrote it.
-    map.insert("__metadata__".into(), json!({ "format": framework }));
+    json.raw("{\"__metadata__\":{\"format\":");
+    json.text(framework);
+    json.raw("}");
     let mut at = 0u64;
     for slot in slots {
         let end = at + size_of(slot.dtype, slot.shape);
-        let entry =
-            json!({ "dtype": slot.dtype.name(), "shape": slot.shape, "data_offsets": [at, end] });
-        map.insert(slot.name.into(), entry);
+        json.raw(",");
+        json.text(slot.name);
+        json.raw(":{\"dtype\":");
+        json.text(slot.dtype.name());
+        json.raw(",\"shape\":");
+        json.numbers(slot.shape);
+        json.raw(",\"data_offsets\":");
+        json.numbers(&[at, end]);
+        json.raw("}");
         at = end;
     }
-    let mut json = Value::Object(map).to_string().into_bytes();
-    let length = (8 + json.len() as u64).next_multiple_of(DATA_ALIGNMENT) - 8;
-    json.resize(length as usize, b' ');
-    let mut bytes = length.to_le_bytes().to_vec();
-    bytes.append(&mut json);
+    json.raw("}");
+    let mut bytes = json.0;
+    let data_start = (bytes.len() as u64).next_multiple_of(DATA_ALIGNMENT);
+    bytes.resize(data_start as usize, b' ');
+    bytes[..8].copy_from_slice(&(data_start - 8).to_le_bytes());
     bytes
 }
 
@@ -143,7 +153,7 @@ mod tests {
     use super::*;
 
     fn file(slots: &[Slot<'_>]) -> Vec<u8> {
-        let mut bytes = header(slots, "np");
+        let mut bytes = header(slots.iter().copied(), "np");
         let data: u64 = slots.iter().map(|s| size_of(s.dtype, s.shape)).sum();
         bytes.extend((0..data).map(|i| i as u8));
         bytes

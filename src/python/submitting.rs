@@ -150,16 +150,17 @@ fn warn_of_rollback(py: Python<'_>, core: &Core, terms: &Terms, step: u64) -> Py
     if terms.policy.keeps_all() {
         return Ok(());
     }
-    let newest = py.detach(|| core.run.latest());
-    match newest.ok().flatten().map(|info| info.step) {
-        Some(newest) if newest > step => errors::warn(
+    let later = py.detach(|| core.run.latest_after(step));
+    match later.ok().flatten() {
+        Some(later) => errors::warn(
             py,
             &format!(
-                "step {step} is saved while step {newest} is there, which retention counts as newer; to go back \
-                 in a run, delete the later steps first"
+                "step {step} is saved while step {} is there, which retention counts as newer; to go back \
+                 in a run, delete the later steps first",
+                later.step
             ),
         ),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 

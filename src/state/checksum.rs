@@ -7,6 +7,20 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Checksum(pub u128);
 
+impl Checksum {
+    /// The digits that it is written as. A manifest has one for each tensor, so this is quick.
+    pub(crate) fn digits(self) -> [u8; 32] {
+        let mut digits = [0; 32];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0.to_be_bytes()) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        digits
+    }
+}
+
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
 impl fmt::Display for Checksum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
@@ -18,13 +32,42 @@ impl FromStr for Checksum {
 
     /// Accepts only the canonical form, so that no two spellings of one checksum exist.
     fn from_str(text: &str) -> Result<Self, ()> {
-        let canonical = text.len() == 32
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-        if !canonical {
-            return Err(());
+        let digits: &[u8; 32] = text.as_bytes().try_into().map_err(|_| ())?;
+        let (high, low) = digits.split_at(16);
+        Ok(Checksum(
+            u128::from(half(high)?) << 64 | u128::from(half(low)?),
+        ))
+    }
+}
+
+fn half(digits: &[u8]) -> Result<u64, ()> {
+    digits.iter().try_fold(0, |number, &digit| match digit {
+        b'0'..=b'9' => Ok(number << 4 | u64::from(digit - b'0')),
+        b'a'..=b'f' => Ok(number << 4 | u64::from(digit - b'a' + 10)),
+        _ => Err(()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_comes_back_and_has_one_spelling() {
+        for number in [0, 1, u128::MAX, 0x0123_4567_89ab_cdef_fedc_ba98_7654_3210] {
+            let text = Checksum(number).to_string();
+            assert_eq!(text.as_bytes(), Checksum(number).digits());
+            assert_eq!(text.parse(), Ok(Checksum(number)));
         }
-        u128::from_str_radix(text, 16).map(Checksum).map_err(|_| ())
+        let digits = "0".repeat(31);
+        for text in [
+            "",
+            &digits,
+            &format!("{digits}A"),
+            &format!("{digits}g"),
+            &format!("{digits}00"),
+        ] {
+            assert_eq!(text.parse::<Checksum>(), Err(()), "{text}");
+        }
     }
 }

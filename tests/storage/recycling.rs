@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use pitstop::Local;
-use pitstop::storage::{Fill, NewFile, Storage, fill};
+use pitstop::storage::{Fill, NewFile, Segment, Storage, fill};
 
 const SIZE: usize = (3 << 20) + 100;
 
@@ -41,7 +41,7 @@ fn a_recycled_file_holds_what_is_written_and_nothing_else() {
         let inode = fs::metadata(&old).unwrap().ino();
         let file = recycle(&old, &new, size).unwrap();
         let bytes: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
-        let (file, segments) = (&*file, vec![&bytes[..]]);
+        let (file, segments) = (&*file, vec![Segment::Bytes(&bytes)]);
         fill(&[Fill { file, segments }], &|_| ()).unwrap();
         assert!(fs::read(&new).unwrap() == bytes, "{size}");
         let metadata = fs::metadata(&new).unwrap();

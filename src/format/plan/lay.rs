@@ -1,0 +1,150 @@
+//! Names of the files, and where in them everything lies.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::divide::{Division, Reused};
+use super::{FileEntry, Item, PlannedFile, Source};
+use crate::format::checksum;
+use crate::format::safetensors::{Slot, header};
+
+/// Where a stretch of bytes lies.
+#[derive(Debug, Clone)]
+pub(super) struct Spot {
+    pub(super) file: Arc<str>,
+    /// In bytes from the start of the file.
+    pub(super) start: u64,
+}
+
+/// Files, as one group after the other is laid out.
+pub(super) struct Layout {
+    pub(super) files: Vec<PlannedFile>,
+    /// By the slot of the item.
+    pub(super) spots: Vec<Option<Spot>>,
+}
+
+/// The index that loaders of sharded models look for.
+#[derive(Default, Serialize)]
+struct Index<'a> {
+    metadata: Metadata,
+    /// The file that each tensor lies in, by its name there.
+    weight_map: BTreeMap<&'a str, &'a str>,
+}
+
+#[derive(Default, Serialize)]
+struct Metadata {
+    /// Bytes of all tensors, without headers.
+    total_size: u64,
+}
+
+impl Layout {
+    pub(super) fn new(slots: usize) -> Layout {
+        Layout {
+            files: Vec::new(),
+            spots: vec![None; slots],
+        }
+    }
+
+    /// Lays out the files of one group.
+    pub(super) fn group(&mut self, stem: &str, division: Division<'_, '_>) {
+        let total = division.reused.len() + division.written.len();
+        let names: Vec<Arc<str>> = (1..=total)
+            .map(|number| match total {
+                1 => format!("{stem}.safetensors").into(),
+                _ => format!("{stem}-{number:05}-of-{total:05}.safetensors").into(),
+            })
+            .collect();
+        let index = (total > 1).then(|| index(stem, &names, &division));
+        let mut names = names.iter();
+        for (file, name) in division.reused.into_iter().zip(&mut names) {
+            self.link(name, file);
+        }
+        for (items, name) in division.written.into_iter().zip(names) {
+            self.write(name, &items);
+        }
+        self.files.extend(index);
+    }
+
+    fn link(&mut self, name: &Arc<str>, file: Reused<'_, '_>) {
+        for (item, stretch) in file.items {
+            self.place(item, name, stretch.start);
+        }
+        self.files.push(PlannedFile {
+            name: name.to_string(),
+            entry: file.entry.clone(),
+            source: Source::Link {
+                previous: file.name.to_owned(),
+            },
+        });
+    }
+
+    fn write(&mut self, name: &Arc<str>, items: &[&Item<'_>]) {
+        let slots = items.iter().map(|item| Slot {
+            name: item.local,
+            dtype: item.dtype,
+            shape: item.shape,
+        });
+        let torch = items.iter().any(|item| item.torch);
+        let head = header(slots, if torch { "pt" } else { "np" });
+        let data_start = head.len() as u64;
+        let mut at = data_start;
+        for item in items {
+            self.place(item, name, at);
+            at += item.nbytes;
+        }
+        let tensors = items.iter().map(|item| item.checksum);
+        let digests = std::iter::once(checksum::of(&head)).chain(tensors);
+        self.files.push(PlannedFile {
+            name: name.to_string(),
+            entry: FileEntry {
+                size: at,
+                data_start: Some(data_start),
+                checksum: checksum::of_file(digests, at),
+            },
+            source: Source::Write {
+                head,
+                parts: items.iter().map(|item| (item.tensor, item.piece)).collect(),
+            },
+        });
+    }
+
+    fn place(&mut self, item: &Item<'_>, file: &Arc<str>, start: u64) {
+        let file = Arc::clone(file);
+        self.spots[item.slot] = Some(Spot { file, start });
+    }
+}
+
+impl<'a> Index<'a> {
+    fn note(&mut self, item: &Item<'a>, file: &'a str) {
+        self.metadata.total_size += item.nbytes;
+        self.weight_map.insert(item.local, file);
+    }
+}
+
+fn index(stem: &str, names: &[Arc<str>], division: &Division<'_, '_>) -> PlannedFile {
+    let mut index = Index::default();
+    let (linked, written) = names.split_at(division.reused.len());
+    for (file, name) in division.reused.iter().zip(linked) {
+        file.items
+            .iter()
+            .for_each(|(item, _)| index.note(item, name));
+    }
+    for (items, name) in division.written.iter().zip(written) {
+        items.iter().for_each(|item| index.note(item, name));
+    }
+    let head = serde_json::to_vec(&index).expect("text and numbers are JSON");
+    PlannedFile {
+        name: format!("{stem}.safetensors.index.json"),
+        entry: FileEntry {
+            size: head.len() as u64,
+            data_start: None,
+            checksum: checksum::of(&head),
+        },
+        source: Source::Write {
+            head,
+            parts: Vec::new(),
+        },
+    }
+}
