@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::{CheckpointInfo, Reads, SaveOptions, Ticket, Transfer};
 use crate::commit::{Change, publish, remove_tree, stage};
@@ -61,7 +61,9 @@ pub(super) fn write(
         options,
         ticket,
     } = transfer;
+    let clock = Instant::now();
     let state = settle(state, room, &deferred, &ticket)?;
+    ticket.timings.note_snapshot(clock.elapsed());
     let (options, ticket) = (&options, ticket.as_ref());
     let staged = stage(site.storage, site.parent, site.name)?;
     let prepared = prepare(site, &staged, step, &state, options, previous, ticket);
@@ -78,6 +80,7 @@ pub(super) fn write(
             name,
         }
     };
+    let clock = Instant::now();
     publish(site.storage, site.parent, change).map_err(|error| {
         // Where names may have changed already, the next sweep decides by what it finds.
         if error.unchanged {
@@ -85,6 +88,7 @@ pub(super) fn write(
         }
         io::Error::from(error)
     })?;
+    ticket.timings.note_commit(clock.elapsed());
     if replaces {
         // The old checkpoint now has the staged name.
         discard(site, &staged);
@@ -150,6 +154,7 @@ fn prepare(
         &site.parent.join(staged).join(MANIFEST),
         &[Segment::Bytes(&bytes)],
         &|_| (),
+        ticket,
     )?;
     let replaces = options.overwrite && is_checkpoint(site)?;
     Ok((manifest, replaces))
@@ -199,6 +204,7 @@ fn write_files(
                 previous.ok_or_else(|| Attempt::LinkFailed(io::ErrorKind::NotFound.into()))?;
             link_file(site, &from.join(name), &at(file), file.entry.size)
                 .map_err(Attempt::LinkFailed)?;
+            ticket.timings.note_link(file.entry.size);
         }
     }
     let mut written: Vec<(PathBuf, Vec<Segment<'_>>)> = Vec::new();
@@ -211,13 +217,14 @@ fn write_files(
             files.push((at(file), segments(head, &tensors)));
         }
     }
+    let progress = |bytes| ticket.advance(bytes);
     // What must not change meanwhile is written first.
     for file in &borrowed {
-        write_file(site, &file.0, &file.1, &|bytes| ticket.advance(bytes))?;
+        write_file(site, &file.0, &file.1, &progress, ticket)?;
     }
     ticket.reads_only(Reads::Nothing);
     for file in &written {
-        write_file(site, &file.0, &file.1, &|bytes| ticket.advance(bytes))?;
+        write_file(site, &file.0, &file.1, &progress, ticket)?;
     }
     Ok(plan)
 }
@@ -274,6 +281,7 @@ fn write_file(
     path: &Path,
     segments: &[Segment<'_>],
     progress: &dyn Fn(u64),
+    ticket: &Ticket,
 ) -> io::Result<()> {
     let owned: Vec<Vec<u8>> = segments
         .iter()
@@ -294,9 +302,14 @@ fn write_file(
         })
         .collect();
     let nbytes = slices.iter().map(|segment| segment.len() as u64).sum();
+    let clock = Instant::now();
     let file = site.storage.create(path, nbytes)?;
     storage::write_all(file.as_ref(), &mut slices.iter().copied(), progress)?;
-    file.sync()
+    ticket.timings.note_write(nbytes, clock.elapsed());
+    let clock = Instant::now();
+    file.sync()?;
+    ticket.timings.note_sync(clock.elapsed());
+    Ok(())
 }
 
 /// Links a file of the previous checkpoint, if it still is as long as it was.
