@@ -230,10 +230,10 @@ impl Core {
     pub(super) fn note_save(&self, step: u64, ticket: &Ticket) {
         let timings = &ticket.timings;
         timings.note_stall();
+        lock(&self.history).push(step, Arc::clone(timings));
         if let Some(schedule) = &self.schedule {
             lock(schedule).saved(step, timings.started(), Instant::now());
         }
-        lock(&self.history).push(step, Arc::clone(timings));
     }
 
     pub(super) fn note_skip(&self) {
