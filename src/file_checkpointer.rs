@@ -5,6 +5,7 @@ mod info;
 mod prune;
 mod reader;
 mod run;
+mod stats;
 mod transfer;
 mod writer;
 
@@ -25,6 +26,7 @@ pub use error::RestoreError;
 pub use info::CheckpointInfo;
 pub use reader::Opened;
 pub use run::{Damaged, Run};
+pub use stats::{Cost, History, Outcome, SaveStats, Stats, Timings};
 pub use transfer::{Reads, SaveOptions, Ticket, Transfer};
 
 /// Name of the lock file of a run.
@@ -206,6 +208,7 @@ impl FileCheckpointer {
         // However this ends, nothing is read afterwards.
         let ticket = Arc::clone(&transfer.ticket);
         let _reading = ticket.reading();
+        let _ending = ticket.timings.ending();
         self.keep_locked()?;
         let retention = transfer.options.retention.clone();
         let mut last = self.memory().last.take();

@@ -50,7 +50,7 @@
 //! [`AsyncCheckpointer<R>`] carries any `R: Send` to anything that implements [`Checkpointer<R>`], and knows
 //! nothing of files or tensors. [The checkpointer room](checkpointer) has an example with both of one's own.
 //! [`FileCheckpointer`] is a [`Checkpointer`] of two records: [`State`], and [`Transfer`], which adds metrics,
-//! metadata, overwriting, and a [`Ticket`] that follows the save.
+//! metadata, overwriting, and a [`Ticket`] that follows the save, with its [`Timings`].
 //!
 //! # The house
 //!
@@ -67,6 +67,7 @@
 //! | [`snapshot`] | copies between training memory, the arena and files | `state`, `format` |
 //! | `commit` | publishing, recovery, [`Retention`] | `storage`, `format` |
 //! | [`file_checkpointer`] | [`FileCheckpointer`] and [`Run`], made of the rooms above | all above |
+//! | [`schedule`] | when to save: [`Interval`], applied to a run by [`Schedule`] | nobody |
 //! | `python` | the extension module (feature `python`) | the top: translates, decides nothing |
 //!
 //! `docs/format.md` in the repository describes every byte on disk.
@@ -82,6 +83,7 @@ pub mod file_checkpointer;
 pub mod format;
 #[cfg(feature = "python")]
 mod python;
+pub mod schedule;
 pub mod snapshot;
 pub mod state;
 pub mod storage;
@@ -92,10 +94,11 @@ pub use checkpointer::{
 };
 pub use commit::{Decision, Keep, Mode, Retention, RetentionError};
 pub use file_checkpointer::{
-    CheckpointInfo, FileCheckpointer, Opened, Options, Reads, RestoreError, Run, SaveOptions,
-    Ticket, Transfer, save_as,
+    CheckpointInfo, Cost, FileCheckpointer, History, Opened, Options, Outcome, Reads, RestoreError,
+    Run, SaveOptions, SaveStats, Stats, Ticket, Timings, Transfer, save_as,
 };
 pub use format::Summary;
+pub use schedule::{Interval, IntervalError, Schedule};
 pub use state::{
     Checksum, DType, Data, Element, Memory, Node, Piece, ReadAt, Region, ShapeError, State, Stored,
     Tensor, TensorRef, View,

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::CheckpointInfo;
+use super::{CheckpointInfo, Timings};
 use crate::commit::Retention;
 use crate::state::{Node, State};
 
@@ -28,6 +28,8 @@ pub struct Ticket {
     info: OnceLock<CheckpointInfo>,
     reads: Mutex<Reads>,
     changed: Condvar,
+    /// What it costs.
+    pub timings: Arc<Timings>,
 }
 
 /// What a save still reads of the memory that it was given.
@@ -99,6 +101,7 @@ impl Ticket {
     pub(super) fn start(&self, total: u64) {
         self.done.store(0, Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
+        self.timings.forget_links();
     }
 
     pub(super) fn advance(&self, bytes: u64) {
@@ -108,6 +111,7 @@ impl Ticket {
     pub(super) fn finish(&self, info: CheckpointInfo) {
         // Set once: a ticket goes with one save.
         let _ = self.info.set(info);
+        self.timings.finish();
     }
 }
 

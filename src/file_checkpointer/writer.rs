@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::{CheckpointInfo, Reads, SaveOptions, Ticket, Transfer};
 use crate::commit::{Bin, Change, publish, remove_tree, stage};
@@ -63,7 +63,9 @@ pub(super) fn write(
         options,
         ticket,
     } = transfer;
+    let clock = Instant::now();
     let state = settle(state, room, &deferred, &ticket)?;
+    ticket.timings.note_snapshot(clock.elapsed());
     let (options, ticket) = (&options, ticket.as_ref());
     let staged = stage(site.storage, site.parent, site.name)?;
     let prepared = prepare(site, &staged, step, &state, options, previous, ticket);
@@ -80,6 +82,7 @@ pub(super) fn write(
             name,
         }
     };
+    let clock = Instant::now();
     publish(site.storage, site.parent, change).map_err(|error| {
         // Where names may have changed already, the next sweep decides by what it finds.
         if error.unchanged {
@@ -87,6 +90,7 @@ pub(super) fn write(
         }
         io::Error::from(error)
     })?;
+    ticket.timings.note_commit(clock.elapsed());
     if replaces {
         // The old checkpoint now has the staged name.
         discard(site, &staged);
@@ -151,7 +155,7 @@ fn prepare(
         site.parent.join(staged).join(MANIFEST),
         vec![Segment::Bytes(&bytes)],
     )];
-    write_all(site, manifest_file, &|_| ())?;
+    write_all(site, manifest_file, &|_| (), ticket)?;
     let replaces = options.overwrite && is_checkpoint(site)?;
     Ok((manifest, replaces))
 }
@@ -199,6 +203,7 @@ fn write_files(
                 previous.ok_or_else(|| Attempt::LinkFailed(io::ErrorKind::NotFound.into()))?;
             link_file(site, &from.join(name), &at(file), file.entry.size)
                 .map_err(Attempt::LinkFailed)?;
+            ticket.timings.note_link(file.entry.size);
         }
     }
     let (mut borrowed, mut still) = (Vec::new(), Vec::new());
@@ -216,9 +221,9 @@ fn write_files(
     }
     let progress = |bytes| ticket.advance(bytes);
     // What must not change meanwhile is written first.
-    write_all(site, borrowed, &progress)?;
+    write_all(site, borrowed, &progress, ticket)?;
     ticket.reads_only(Reads::Nothing);
-    write_all(site, still, &progress)?;
+    write_all(site, still, &progress, ticket)?;
     Ok(plan)
 }
 
@@ -280,11 +285,15 @@ fn write_all(
     site: &Site<'_>,
     files: Vec<(PathBuf, Vec<Segment<'_>>)>,
     progress: &(dyn Fn(u64) + Sync),
+    ticket: &Ticket,
 ) -> io::Result<()> {
+    let clock = Instant::now();
     let mut created: Vec<Box<dyn NewFile>> = Vec::with_capacity(files.len());
+    let mut total = 0;
     for (path, segments) in &files {
         let nbytes = segments.iter().map(|segment| segment.len() as u64).sum();
         created.push(site.bin.create(site.storage, path, nbytes)?);
+        total += nbytes;
     }
     let fills: Vec<Fill<'_>> = created
         .iter()
@@ -294,7 +303,11 @@ fn write_all(
             segments,
         })
         .collect();
-    fill(&fills, progress).map(drop)
+    let creating = clock.elapsed();
+    let took = fill(&fills, progress)?;
+    ticket.timings.note_write(total, creating + took.write);
+    ticket.timings.note_sync(took.sync);
+    Ok(())
 }
 
 /// Links a file of the previous checkpoint, if it still is as long as it was.

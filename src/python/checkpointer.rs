@@ -1,5 +1,6 @@
 //! `AsyncCheckpointer`: the face of the worker.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,6 +19,8 @@ use super::known::text;
 use super::protecting;
 use super::restoring::{self, Request};
 use super::retention::{Decision, Policy, parse_mode};
+use super::schedule;
+use super::stats::Stats;
 use super::submitting::{Defer, OnBusy, Terms, look, python_infos, submit};
 use super::waiting::{Deadline, MOMENT, until};
 use crate::checkpointer::{CheckpointerError, TrySubmitError};
@@ -45,6 +48,8 @@ use crate::storage::LockError;
 ///     fsync: Make every save durable. Without, a power cut may lose checkpoints that were reported as saved.
 ///     check_deferred: For debugging: compute the checksums of what is deferred before ``save`` returns, so that
 ///         the save fails, naming the tensor, if that is changed before it is copied.
+///     interval: When ``should_save`` says so: ``EverySteps(500)``, ``EveryMinutes(10)``, ``Overhead(0.02)``, or
+///         several joined by ``|``. Saves are made all the same only by ``save``.
 ///
 /// Raises:
 ///     DirectoryLockedError: Another checkpointer writes there; the message names its process.
@@ -87,7 +92,7 @@ impl AsyncCheckpointer {
 #[pymethods]
 impl AsyncCheckpointer {
     #[new]
-    #[pyo3(signature = (directory, *, retention=None, interrupter=None, on_busy="wait", memory_limit=None, verify=true, incremental=true, fsync=true, check_deferred=false))]
+    #[pyo3(signature = (directory, *, retention=None, interrupter=None, on_busy="wait", memory_limit=None, verify=true, incremental=true, fsync=true, check_deferred=false, interval=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn new(
         py: Python<'_>,
@@ -100,6 +105,7 @@ impl AsyncCheckpointer {
         incremental: bool,
         fsync: bool,
         check_deferred: bool,
+        interval: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<AsyncCheckpointer> {
         crossing("AsyncCheckpointer", || {
             let on_busy = match on_busy {
@@ -132,7 +138,8 @@ impl AsyncCheckpointer {
                 ..Options::default()
             };
             let interrupter = interrupter.map(|interrupter| interrupter.get().inner());
-            let opened = py.detach(|| Core::open(directory, options, interrupter));
+            let interval = interval.map(schedule::interval).transpose()?;
+            let opened = py.detach(|| Core::open(directory, options, interrupter, interval));
             let core = opened.map_err(|error| locked(py, &error))?;
             core.enter(py)?;
             Ok(AsyncCheckpointer {
@@ -216,6 +223,63 @@ impl AsyncCheckpointer {
         })
     }
 
+    /// Whether to save now, by the checkpointer's ``interval``. Takes a few microseconds at most.
+    ///
+    /// Call it once for each training step, at the place where the loop would save. Asked again for the same
+    /// step, it says the same until there was a save. It is told of every ``save``, also of those that it did
+    /// not ask for, and of ``resume``.
+    ///
+    /// If several processes train together, let one of them ask and tell the others: clocks and costs differ,
+    /// and so would the answers.
+    ///
+    /// Args:
+    ///     step: The training step, as for ``save``.
+    ///
+    /// Raises:
+    ///     CheckpointError: The checkpointer has no ``interval``, or is closed.
+    ///     SaveError, DeleteError: An *earlier* call failed, and nobody had heard of it. The question was not
+    ///         looked at.
+    ///
+    /// Example:
+    ///     >>> with pitstop.AsyncCheckpointer("runs/exp1", interval=pitstop.Overhead(0.02)) as ckpt:
+    ///     ...     for step in range(1, 1001):
+    ///     ...         train_step(state)
+    ///     ...         if ckpt.should_save(step):
+    ///     ...             ckpt.save(step, state)
+    fn should_save(&self, py: Python<'_>, step: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let core = self.enter_open(py)?;
+        let step = count(step, "step")?;
+        core.raise_earlier_failure(py)?;
+        core.should_save(step).ok_or_else(|| {
+            let why = "should_save needs an interval, such as \
+                       AsyncCheckpointer(..., interval=pitstop.EverySteps(500))";
+            errors::named(py, "CheckpointError", why)
+        })
+    }
+
+    /// What the saves of this checkpointer cost. Always counted; also there after ``close``.
+    ///
+    /// Returns:
+    ///     A ``Stats``: the last hundred saves one by one, and sums over all of them.
+    ///
+    /// Example:
+    ///     >>> ckpt.stats().saves[-1].stall
+    ///     0.013
+    fn stats(&self, py: Python<'_>) -> PyResult<Stats> {
+        Ok(self.enter(py)?.stats().into())
+    }
+
+    /// Host memory that snapshots take, in bytes.
+    ///
+    /// Returns:
+    ///     ``"in_use"``: by the snapshot of the save in flight. ``"kept"``: held ready for the next one. Both are 0
+    ///     after ``close``.
+    fn memory(&self, py: Python<'_>) -> PyResult<BTreeMap<&'static str, usize>> {
+        let core = self.enter(py)?;
+        let (all, in_use) = py.detach(|| core.memory());
+        Ok([("in_use", in_use), ("kept", all - in_use)].into())
+    }
+
     /// Restores a checkpoint, after the saves that were made before.
     ///
     /// Args:
@@ -281,7 +345,12 @@ impl AsyncCheckpointer {
             let request = Request::in_place(into)?;
             wait_snapshots(py)?;
             core.raise_earlier_failure(py)?;
-            Ok(restoring::through_worker(py, core, None, &request)?.map(|(step, _)| step))
+            let restored = restoring::through_worker(py, core, None, &request)?;
+            let step = restored.map(|(step, _)| step);
+            if let Some(step) = step {
+                core.note_resume(step);
+            }
+            Ok(step)
         })
     }
 

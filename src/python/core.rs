@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::ThreadId;
+use std::time::Instant;
 
 use pyo3::prelude::*;
 
@@ -10,7 +11,10 @@ use super::protecting::Protected;
 use super::waiting::{MOMENT, until};
 use super::{errors, logging};
 use crate::checkpointer::{AsyncCheckpointer, CheckpointerError, Interrupter, Pending};
-use crate::file_checkpointer::{FileCheckpointer, Options, Reads, Run, Ticket, Transfer};
+use crate::file_checkpointer::{
+    FileCheckpointer, History, Options, Reads, Run, Stats, Ticket, Timings, Transfer,
+};
+use crate::schedule::{Interval, Schedule};
 use crate::storage::LockError;
 
 /// The checkpointer of one directory, in the process that made it.
@@ -33,6 +37,10 @@ pub(super) struct Core {
     damaged: Mutex<Vec<u64>>,
     /// Failures in the background stop an interrupter, and calls do not raise them.
     pub(super) interrupted: bool,
+    /// When to save, if that was said. Threads of Python only.
+    schedule: Option<Mutex<Schedule>>,
+    /// What saves cost. Threads of Python only.
+    history: Mutex<History>,
     pid: u32,
 }
 
@@ -69,6 +77,7 @@ impl Core {
         directory: PathBuf,
         options: Options,
         interrupter: Option<Interrupter>,
+        interval: Option<Interval>,
     ) -> Result<Arc<Core>, LockError> {
         // The process may change its working directory later.
         let directory = std::path::absolute(directory).map_err(LockError::Io)?;
@@ -90,6 +99,8 @@ impl Core {
             saver: Mutex::default(),
             lent: Mutex::default(),
             damaged: Mutex::default(),
+            schedule: interval.map(|interval| Mutex::new(Schedule::new(interval, Instant::now()))),
+            history: Mutex::default(),
             interrupted: stops_a_loop,
             pid: std::process::id(),
         });
@@ -213,6 +224,44 @@ impl Core {
 
     pub(super) fn is_known_damaged(&self, step: u64) -> bool {
         lock(&self.damaged).contains(&step)
+    }
+
+    /// A save was handed over, and the training goes on.
+    pub(super) fn note_save(&self, step: u64, ticket: &Ticket) {
+        let timings = &ticket.timings;
+        timings.note_stall();
+        lock(&self.history).push(step, Arc::clone(timings));
+        if let Some(schedule) = &self.schedule {
+            lock(schedule).saved(step, timings.started(), Instant::now());
+        }
+    }
+
+    pub(super) fn note_skip(&self) {
+        lock(&self.history).skip();
+    }
+
+    pub(super) fn note_resume(&self, step: u64) {
+        if let Some(schedule) = &self.schedule {
+            lock(schedule).resumed(step);
+        }
+    }
+
+    /// Whether to save now; `None` without an interval.
+    pub(super) fn should_save(&self, step: u64) -> Option<bool> {
+        let mut schedule = lock(self.schedule.as_ref()?);
+        if let Some(ended) = lock(&self.history).last().and_then(Timings::ended) {
+            schedule.ended(ended);
+        }
+        Some(schedule.should_save(step, Instant::now(), !self.worker().is_idle()))
+    }
+
+    /// Bytes of the arena, and how many of them a snapshot uses; none once closed.
+    pub(super) fn memory(&self) -> (usize, usize) {
+        self.files().map_or((0, 0), |files| files.arena().usage())
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        lock(&self.history).stats()
     }
 
     /// Drains and ends the worker, frees the arena and the lock; returns what had not been raised yet.

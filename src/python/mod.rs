@@ -24,6 +24,8 @@ mod logging;
 mod protecting;
 mod restoring;
 mod retention;
+mod schedule;
+mod stats;
 mod submitting;
 mod tensor;
 mod waiting;
@@ -47,6 +49,10 @@ mod _native {
     use super::interrupter::Interrupter;
     #[pymodule_export]
     use super::retention::{Decision, KeepAll, KeepBest, KeepEvery, KeepFor, KeepLast, Retention};
+    #[pymodule_export]
+    use super::schedule::{EveryMinutes, EverySteps, Interval, Overhead};
+    #[pymodule_export]
+    use super::stats::{SaveStats, Stats};
     #[pymodule_export]
     use super::tensor::Memory;
 

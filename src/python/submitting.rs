@@ -53,12 +53,16 @@ pub(super) fn submit(
     mut options: SaveOptions,
     defer: Defer,
 ) -> PyResult<SaveHandle> {
+    let ticket = Arc::new(Ticket::default());
     core.raise_earlier_failure(py)?;
     let _one_at_a_time = core.begin_save(py)?;
     if !core.worker().is_idle() {
         match terms.on_busy {
             OnBusy::Wait => core.wait_idle(py)?,
-            OnBusy::Skip => return Ok(SaveHandle::skipped_at(step)),
+            OnBusy::Skip => {
+                core.note_skip();
+                return Ok(SaveHandle::skipped_at(step));
+            }
             OnBusy::Raise => {
                 return Err(errors::named(
                     py,
@@ -99,7 +103,6 @@ pub(super) fn submit(
     if terms.check_deferred && may_return_at == Reads::Deferred {
         py.detach(|| fill_checksums(&mut state))?;
     }
-    let ticket = Arc::new(Ticket::default());
     let transfer = Transfer {
         state,
         deferred,
@@ -115,6 +118,7 @@ pub(super) fn submit(
         owners,
         lenders,
     });
+    core.note_save(step, &ticket);
     match broken_rule {
         Some(error) => Err(error),
         None => Ok(SaveHandle::new(step, pending, ticket)),

@@ -60,8 +60,14 @@ impl Arena {
 
     /// Memory that it has from the system now, in bytes: what a snapshot uses, and what is kept for the next.
     pub fn bytes(&self) -> usize {
+        self.usage().0
+    }
+
+    /// The same, and how many of these bytes snapshots use.
+    pub fn usage(&self) -> (usize, usize) {
         let blocks = self.lock();
-        blocks.leased + blocks.kept.as_ref().map_or(0, |memory| memory.len())
+        let kept = blocks.kept.as_ref().map_or(0, |memory| memory.len());
+        (blocks.leased + kept, blocks.leased)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Blocks> {
@@ -123,8 +129,10 @@ mod tests {
     #[test]
     fn it_grows_with_the_state_and_keeps_one_block() {
         let arena = Arena::default();
-        drop(arena.lease(1, usize::MAX).unwrap());
-        assert_eq!(arena.bytes(), PAGE);
+        let lease = arena.lease(1, usize::MAX).unwrap();
+        assert_eq!(arena.usage(), (PAGE, PAGE));
+        drop(lease);
+        assert_eq!(arena.usage(), (PAGE, 0));
         drop(arena.lease(PAGE + 1, usize::MAX).unwrap());
         assert_eq!(arena.bytes(), 2 * PAGE);
         arena.release();

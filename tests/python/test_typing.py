@@ -10,8 +10,9 @@ import textwrap
 import pitstop
 import pytest
 
-CLASSES = ["AsyncCheckpointer", "SaveHandle", "CheckpointInfo", "Interrupter", "Rng"]
+CLASSES = ["AsyncCheckpointer", "SaveHandle", "CheckpointInfo", "SaveStats", "Stats", "Interrupter", "Rng"]
 POLICIES = ["KeepAll", "KeepLast", "KeepBest", "KeepEvery", "KeepFor"]
+INTERVALS = ["Interval", "EverySteps", "EveryMinutes", "Overhead"]
 FUNCTIONS = ["save", "restore", "checkpoints"]
 ERRORS = {
     "CheckpointError": Exception,
@@ -29,7 +30,7 @@ ERRORS = {
 METHODS = {
     "AsyncCheckpointer": [
         *("save", "restore", "resume", "latest", "best", "steps", "checkpoints", "info", "delete"),
-        *("wait", "close", "check", "plan", "__enter__", "__exit__"),
+        *("wait", "close", "check", "plan", "should_save", "stats", "memory", "__enter__", "__exit__"),
     ],
     "SaveHandle": ["step", "skipped", "done", "wait_snapshot", "result", "progress"],
     "CheckpointInfo": ["step", "path", "created", "metrics", "metadata", "nbytes"],
@@ -37,7 +38,7 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", [*CLASSES, *POLICIES, *FUNCTIONS, *ERRORS])
+@pytest.mark.parametrize("name", [*CLASSES, *POLICIES, *INTERVALS, *FUNCTIONS, *ERRORS])
 def test_a_promised_name_is_public(name):
     assert name in pitstop.__all__
     assert hasattr(pitstop, name)
@@ -68,7 +69,7 @@ def test_every_public_name_has_a_docstring():
 
 
 def test_docstrings_do_not_come_from_a_base_class():
-    for name in [*CLASSES, *POLICIES, *ERRORS]:
+    for name in [*CLASSES, *POLICIES, *INTERVALS, *ERRORS]:
         thing = getattr(pitstop, name)
         assert thing.__doc__, name
         assert all(thing.__doc__ != base.__doc__ for base in thing.__mro__[1:]), name
@@ -96,7 +97,7 @@ def test_errors_have_the_promised_bases(name):
         assert issubclass(error, pitstop.CheckpointError)
 
 
-@pytest.mark.parametrize("name", [*CLASSES, *POLICIES, *FUNCTIONS, *ERRORS])
+@pytest.mark.parametrize("name", [*CLASSES, *POLICIES, *INTERVALS, *FUNCTIONS, *ERRORS])
 def test_names_belong_to_the_package(name):
     """A traceback that says `builtins.SaveError` cannot be looked up."""
     assert getattr(pitstop, name).__module__.split(".")[0] == "pitstop"
@@ -107,7 +108,7 @@ SIGNATURES = {
     "AsyncCheckpointer": (
         {"directory": EMPTY},
         {"retention": None, "interrupter": None, "on_busy": "wait", "memory_limit": None}
-        | {"verify": True, "incremental": True, "fsync": True},
+        | {"verify": True, "incremental": True, "fsync": True, "interval": None},
     ),
     "AsyncCheckpointer.save": (
         {"step": EMPTY, "state": EMPTY},
@@ -128,6 +129,9 @@ SIGNATURES = {
     "AsyncCheckpointer.close": ({}, {}),
     "AsyncCheckpointer.check": ({}, {}),
     "AsyncCheckpointer.plan": ({}, {}),
+    "AsyncCheckpointer.should_save": ({"step": EMPTY}, {}),
+    "AsyncCheckpointer.stats": ({}, {}),
+    "AsyncCheckpointer.memory": ({}, {}),
     "SaveHandle.done": ({}, {}),
     "SaveHandle.wait_snapshot": ({}, {}),
     "SaveHandle.result": ({"timeout": None}, {}),
@@ -137,6 +141,9 @@ SIGNATURES = {
     "KeepEvery": ({"steps": EMPTY}, {}),
     "KeepFor": ({"seconds": EMPTY}, {}),
     "KeepAll": ({}, {}),
+    "EverySteps": ({"n": EMPTY}, {}),
+    "EveryMinutes": ({"minutes": EMPTY}, {}),
+    "Overhead": ({"share": EMPTY}, {}),
     "Interrupter.should_stop": ({}, {}),
     "Interrupter.reset": ({}, {}),
     "Interrupter.get_message": ({}, {}),
@@ -205,23 +212,27 @@ TRAINING = """
         state: dict[str, Any] = {"model": model, "rng": pitstop.Rng(), "best": None}
         retention = pitstop.KeepLast(3) | pitstop.KeepBest("val_loss")
         assert_type(retention, pitstop.Retention)
+        interval = pitstop.EverySteps(500) | pitstop.Overhead(0.02)
+        assert_type(interval, pitstop.Interval)
         with (
             pitstop.Interrupter.on_signals() as interrupter,
             pitstop.AsyncCheckpointer(
-                directory, interrupter=interrupter, retention=milestones | retention
+                directory, interrupter=interrupter, retention=milestones | retention, interval=interval
             ) as ckpt,
         ):
             start = ckpt.resume(into=state) or 0
             for step in range(start + 1, 10_001):
                 model.weights["w"] += 1.0
                 loss = model.weights["w"].sum()
-                if step % 500 == 0 or interrupter.should_stop():
+                if ckpt.should_save(step) or interrupter.should_stop():
                     handle = ckpt.save(step, state, metrics={"val_loss": loss}, metadata={"epoch": 1})
                     assert_type(handle.result(timeout=60), pitstop.CheckpointInfo)
                     assert_type(handle.progress(), tuple[int, int])
                 if interrupter.should_stop():
                     break
             assert_type(ckpt.best("val_loss", mode="max"), int | None)
+            assert_type([save.stall for save in ckpt.stats().saves], list[float])
+            assert_type(ckpt.memory(), dict[str, int])
             assert_type([(plan.step, plan.keep, plan.reasons) for plan in ckpt.plan()],
                         list[tuple[int, bool, tuple[str, ...]]])
             # Neither block swallows exceptions, so that nothing is missing below.
@@ -250,6 +261,8 @@ WRONG = """
     pitstop.AsyncCheckpointer("run", pitstop.KeepAll())  # wrong
     pitstop.AsyncCheckpointer("run", on_busy="later")  # wrong
     pitstop.AsyncCheckpointer("run", retention=3)  # wrong
+    pitstop.AsyncCheckpointer("run", interval=500)  # wrong
+    pitstop.EverySteps(5) | 3  # wrong
     pitstop.AsyncCheckpointer("run", retention=lambda checkpoints: "3")  # wrong
     pitstop.AsyncCheckpointer("run").save(1.5, {})  # wrong
     pitstop.AsyncCheckpointer("run").resume()  # wrong
