@@ -19,6 +19,7 @@ from .libraries import REGISTRY, Library, Unavailable
 from .loops import LOOPS, Loop, cost
 from .workloads import State, change_all, change_some, leaves, make, mapped, nbytes, tensors
 
+RESERVE = 2 << 30  # bytes at most that are held between measurements
 FRESH = ("partial", "growth")  # phases that begin with the first save of a checkpointer
 GROWING_SAVES = 50
 PARTIAL_SAVES = 6
@@ -33,24 +34,28 @@ class Measurement:
         self.library, self.state, self.root = library, state, root
         self.step = 0
         self.record: dict[str, Any] = {}
-        self._ballast = 2 * nbytes(state) if options["ballast"] else 0
+        self._reserve = machine.Reserve(min(nbytes(state), RESERVE) if options["reserve"] else 0)
+        self._reserve.hold()
         self._saves, self._cold = options["saves"], options["cold"]
 
     def ready(self) -> None:
-        """Brings memory and disk to rest before something is measured."""
+        """Brings memory and disk to rest right before something is measured: what it needs is free now."""
         gc.collect()
-        os.sync()
-        machine.touch_free_pages(self._ballast)
-
-    def next(self) -> int:
-        """The step to save next, with the one before it left alone and all older ones gone."""
         if not self.library.retains:
-            kept = self.library.path(self.step)
             for entry in self.root.iterdir():
-                if entry != kept and not entry.name.startswith("."):
+                if entry not in self._kept and not entry.name.startswith("."):
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        self.step += 1
-        return self.step
+        os.sync()
+        self._reserve.release()
+
+    @property
+    def _kept(self) -> list[Path]:
+        """The newest checkpoint, and the one that comes next."""
+        return [self.library.path(step) for step in (self.step - 1, self.step)]
+
+    def rest(self) -> None:
+        """Holds what has become free, before the host takes it."""
+        self._reserve.hold()
 
     def open(self) -> None:
         start = now()
@@ -63,16 +68,16 @@ class Measurement:
         the peak of the memory."""
         change(self.state)
         self.library.prepare(self.state)
-        step = self.next()
+        self.step += 1
         self.ready()
         sampler = machine.MachineMemory() if watch else None
         machine.start_peak()
         cpu, machine_cpu, start = machine.cpu_seconds(), machine.machine_cpu_seconds(), now()
-        self.library.save(step, self.state)
+        self.library.save(self.step, self.state)
         returned = now()
         self.library.wait()
-        if not self.library.durable and self.library.path(step).exists():
-            machine.sync(self.library.path(step))
+        if not self.library.durable and self.library.path(self.step).exists():
+            machine.sync(self.library.path(self.step))
         end = now()
         measured = {
             "stall": returned - start,
@@ -82,6 +87,7 @@ class Measurement:
         }
         if sampler:
             measured |= {"peak": machine.peak(), "machine_peak": sampler.peak()}
+        self.rest()
         return measured
 
     def saves(self) -> None:
@@ -109,22 +115,21 @@ class Measurement:
             loop = Loop(kind, self.state)
             change_all(self.state)
             self.library.prepare(self.state)
-            step = self.next()
-            self.ready()
-            self.record["extra"][kind] = cost(self.library, self.state, step, loop)
+            self.step += 1
+            self.record["extra"][kind] = cost(self.library, self.state, self.step, loop, self.ready)
+            self.rest()
 
     def restores(self) -> None:
         """The newest checkpoint, in each way that the library has."""
         self.record["restores"], self.record["wrong"] = {}, {}
         ways = ["fresh"] + ["into"] * self.library.fills + ["mmap"] * self.library.maps
         for way in ways:
-            for heat in ("warm", "cold") if self._cold else ("warm",):
-                target = mapped(torch.zeros_like, self.state) if way == "into" else None
+            for heat in ("warm", "cold") if self._cold and way != "mmap" else ("warm",):
                 path = self.library.path(self.step)
                 machine.warm(path) if heat == "warm" else self._cool(path)
-                gc.collect()
                 machine.trim_heap()
-                machine.touch_free_pages(self._ballast)
+                self.ready()
+                target = mapped(torch.zeros_like, self.state) if way == "into" else None
                 start = now()
                 result = self._restore(way, target)
                 returned = now()
@@ -136,6 +141,7 @@ class Measurement:
                 if heat == "warm":
                     self.record["wrong"][way] = _differences(self.state, result)
                 del result, target
+                self.rest()
 
     def _cool(self, path: Path) -> None:
         self.record["resident"] = max(machine.cool(path), self.record.get("resident", 0))
@@ -153,10 +159,10 @@ class Measurement:
         while self.step < GROWING_SAVES:
             change_all(self.state)
             self.library.prepare(self.state)
-            step = self.next()
-            self.library.save(step, self.state)
+            self.step += 1
+            self.library.save(self.step, self.state)
             self.library.wait()
-            if step == 2:
+            if self.step == 2:
                 gc.collect()
                 second = machine.resident()
         gc.collect()
@@ -241,10 +247,13 @@ def measure(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """`python -m comparison.process '{"library": ...}'`: prints one line of JSON."""
+    """`python -m comparison.process '{"library": ...}'` says that it is ready, waits for a line, and prints
+    its record."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     torch.set_num_threads(1)
+    print("ready", flush=True)
+    sys.stdin.readline()
     record = measure(json.loads(sys.argv[1]))
     print(json.dumps(record), flush=True)
     os._exit(0)  # some libraries leave threads or processes behind that would not let it end
