@@ -1,23 +1,28 @@
 # One command a chore, the same at the desk and in CI. A machine needs cargo and Python >= 3.11;
-# the rest is installed into .venv (and .venv-frameworks), which every target makes and reuses.
+# the rest is installed into .venv (.venv-frameworks, .venv-bench), which every target makes and reuses.
 #
 #   make demo             kill a training run during a save, resume it, compare
 #   make test             every test that needs no framework, Rust and Python
 #   make test-frameworks  the tests with torch and JAX, at pinned versions
 #   make lint             formatting, clippy, ruff, mypy, stubtest, the walls
 #   make docs             the crate's documentation
+#   make bench            pitstop beside other checkpointers and the limits of the machine (a large first
+#                         download, then about three quarters of an hour); cargo bench measures single rooms
 #   make fmt              format Rust and Python
 #   make clean            remove what the other targets made (checkpoints under runs/ stay)
 #
 # Another interpreter: make PYTHON=python3.13 test. Arguments for pytest: make test PYTEST="-x -k restore".
+# Arguments for the comparison: make bench BENCH="--quick".
 
 SHELL = /bin/sh
 PYTHON ?= python3
 PYTEST ?=
+BENCH ?= --plots docs --page docs/performance.md
 CARGO ?= cargo
 
 VENV = .venv
 FRAMEWORKS = .venv-frameworks
+PEERS = .venv-bench
 BIN = $(VENV)/bin
 
 # In CI a Cargo.lock that is out of date is an error.
@@ -34,7 +39,7 @@ WHEELS = target/wheels/$(VERSION)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_INPUT = 1
 
-.PHONY: demo test test-rust test-python test-frameworks lint lint-rust lint-python walls docs fmt clean
+.PHONY: demo test test-rust test-python test-frameworks lint lint-rust lint-python walls docs bench fmt clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/pitstop-$(VERSION)
@@ -79,6 +84,10 @@ walls:
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(LOCKED) --no-deps
 
+bench: $(PEERS)/pitstop-$(VERSION) $(PEERS)/peers-$(VERSION)
+	$(CARGO) build $(LOCKED) --release --example limits
+	$(PEERS)/bin/python -W ignore benches/compare.py $(BENCH)
+
 fmt: $(VENV)/tools-$(VERSION)
 	$(CARGO) fmt
 	$(BIN)/ruff check --fix
@@ -86,11 +95,12 @@ fmt: $(VENV)/tools-$(VERSION)
 
 clean:
 	$(CARGO) clean
-	rm -rf $(VENV) $(FRAMEWORKS) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FRAMEWORKS) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # An environment is made anew when its requirements, or the interpreter, change.
 $(VENV)/tools-$(VERSION): tests/requirements.txt
 $(FRAMEWORKS)/tools-$(VERSION): tests/requirements.txt tests/requirements-frameworks.txt
+$(PEERS)/tools-$(VERSION): benches/requirements.txt
 
 %/tools-$(VERSION):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pitstop needs Python >= 3.11: make PYTHON=... names one")'
@@ -106,4 +116,11 @@ $(WHEELS)/built: $(VENV)/tools-$(VERSION) $(SOURCES)
 
 %/pitstop-$(VERSION): %/tools-$(VERSION) $(WHEELS)/built
 	$*/bin/python -m pip install --quiet --no-deps --force-reinstall $(WHEELS)/*.whl
+	touch $@
+
+# A peer that cannot be installed is left out, and the report says so.
+$(PEERS)/peers-$(VERSION): $(PEERS)/tools-$(VERSION) benches/peers.txt
+	grep -v '^#' benches/peers.txt | while read peer; do \
+		$(PEERS)/bin/python -m pip install --quiet -c benches/requirements.txt "$$peer" || echo "left out: $$peer"; \
+	done
 	touch $@

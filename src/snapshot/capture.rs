@@ -23,6 +23,18 @@ pub struct Capture<'a> {
     pub rest_copied: &'a dyn Fn(),
 }
 
+impl<'a> Capture<'a> {
+    /// Everything at once, however much it is.
+    pub fn into(arena: &'a Arena) -> Capture<'a> {
+        Capture {
+            arena,
+            limit: usize::MAX,
+            deferred: &[],
+            rest_copied: &|| (),
+        }
+    }
+}
+
 /// Copies every tensor that may change into the arena, with its checksum, in one pass and on several threads.
 ///
 /// Tensors in memory that nobody can change and that lie as they are stored are borrowed, not copied.
@@ -263,10 +275,8 @@ mod tests {
 
     fn into(arena: &Arena, limit: usize) -> Capture<'_> {
         Capture {
-            arena,
             limit,
-            deferred: &[],
-            rest_copied: &|| (),
+            ..Capture::into(arena)
         }
     }
 
