@@ -157,6 +157,7 @@ def test_a_failed_save_does_not_hold_up_the_optimizer(run):
         checkpointer.protect(optimizer)
         checkpointer.save(1, {"w": np.zeros(3)}).result()
         (run / "step-2").mkdir()
+        (run / "step-2" / "notes.txt").write_text("not ours")
         handle = checkpointer.save(2, {"params": optimizer.param_groups[0]["params"]})
         optimizer.step()
         with pytest.raises(pitstop.SaveError):
