@@ -12,6 +12,8 @@ use rustix::fs::OFlags;
 
 const BLOCK: usize = 4096;
 const WINDOW: usize = 4 << 20;
+const OLD: [&str; 2] = ["old one", "old other"];
+const NEW: [&str; 2] = ["new one", "new other"];
 
 pub(super) fn main() {
     let mut arguments = env::args().skip(1).filter(|argument| argument != "--bench");
@@ -20,24 +22,27 @@ pub(super) fn main() {
     let place = arguments.next().map_or_else(env::temp_dir, PathBuf::from);
     let dir = tempfile::tempdir_in(place).unwrap();
     let bench = Bench::new(dir.path(), mib << 20);
-    let ways: [(&str, &dyn Fn() -> Timing); 9] = [
+    let ways: [(&str, &dyn Fn() -> Timing); 10] = [
         ("limit, 1 thread", &|| bench.limit(1, false)),
         ("limit, 2 threads", &|| bench.limit(2, false)),
         ("limit, 4 threads", &|| bench.limit(4, false)),
-        ("fill", &|| bench.fill(Local::new(), &bench.tensors())),
+        ("fill", &|| bench.fill(&Local::new(), &bench.tensors())),
         ("fill, two segments", &|| {
-            bench.fill(Local::new(), &bench.images())
+            bench.fill(&Local::new(), &bench.images())
         }),
         ("fill, small segments", &|| {
-            bench.fill(Local::new(), &bench.crumbs())
+            bench.fill(&Local::new(), &bench.crumbs())
         }),
         ("fill, through the page cache", &|| {
-            bench.fill(Local::new().direct_io(false), &bench.tensors())
+            bench.fill(&Local::new().direct_io(false), &bench.tensors())
         }),
         ("over old blocks, 1 thread", &|| bench.limit(1, true)),
         ("over old blocks, 2 threads", &|| bench.limit(2, true)),
+        ("fill, recycled files", &|| bench.recycle(&bench.tensors())),
     ];
     bench.limit(1, true);
+    // Left for the first round to recycle.
+    bench.create(&Local::new(), OLD, &bench.images());
     let mut taken: Vec<Vec<(Duration, Duration, Duration)>> = vec![Vec::new(); ways.len()];
     for round in 0..=rounds {
         for (index, (_, way)) in ways.iter().enumerate() {
@@ -45,7 +50,8 @@ pub(super) fn main() {
             let Timing { write, sync } = way();
             // The first round is a warm-up.
             if round > 0 {
-                taken[index].push((write + sync, sync, cpu() - before));
+                let used = cpu().saturating_sub(before);
+                taken[index].push((write + sync, sync, used));
             }
         }
     }
@@ -73,6 +79,23 @@ fn median<T>(all: &[T], value: impl Fn(&T) -> Duration) -> f64 {
 fn cpu() -> Duration {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
+}
+
+/// Makes the files, fills them, and adds the time of the first to that of the second.
+fn timed(contents: &[Vec<&[u8]>; 2], make: impl FnOnce() -> [Box<dyn NewFile>; 2]) -> Timing {
+    let begin = Instant::now();
+    let files = make();
+    let pairs = files.iter().zip(contents);
+    let work: Vec<Fill<'_>> = pairs
+        .map(|(file, segments)| Fill {
+            file: file.as_ref(),
+            segments: segments.iter().copied().map(Segment::Bytes).collect(),
+        })
+        .collect();
+    let creating = begin.elapsed();
+    let mut timing = fill(&work, &|_| ()).unwrap();
+    timing.write += creating;
+    timing
 }
 
 struct Bench<'a> {
@@ -130,26 +153,34 @@ impl Bench<'_> {
         self.halves().map(|half| half.chunks(2500).collect())
     }
 
-    fn fill(&self, disk: Local, contents: &[Vec<&[u8]>; 2]) -> Timing {
-        let begin = Instant::now();
-        let paths = ["one", "other"].map(|name| self.dir.join(name));
-        let files: Vec<Box<dyn NewFile>> = paths
-            .iter()
-            .map(|path| disk.create(path, self.half as u64).unwrap())
-            .collect();
-        let fills: Vec<Fill<'_>> = files
-            .iter()
-            .zip(contents)
-            .map(|(file, segments)| Fill {
-                file: file.as_ref(),
-                segments: segments.iter().copied().map(Segment::Bytes).collect(),
-            })
-            .collect();
-        let created = begin.elapsed();
-        let mut timing = fill(&fills, &|_| ()).unwrap();
-        timing.write += created;
-        for path in paths {
-            fs::remove_file(path).unwrap();
+    fn fill(&self, disk: &Local, contents: &[Vec<&[u8]>; 2]) -> Timing {
+        let timing = self.create(disk, NEW, contents);
+        for name in NEW {
+            fs::remove_file(self.dir.join(name)).unwrap();
+        }
+        timing
+    }
+
+    fn create(&self, disk: &Local, names: [&str; 2], contents: &[Vec<&[u8]>; 2]) -> Timing {
+        timed(contents, || {
+            let size = self.half as u64;
+            names.map(|name| disk.create(&self.dir.join(name), size).unwrap())
+        })
+    }
+
+    /// Over the files that the last round left.
+    fn recycle(&self, contents: &[Vec<&[u8]>; 2]) -> Timing {
+        let disk = Local::new();
+        let pairs = [0, 1].map(|i| (self.dir.join(OLD[i]), self.dir.join(NEW[i])));
+        let timing = timed(contents, || {
+            let recycle = |(old, new): &(PathBuf, PathBuf)| {
+                let file = disk.recycle(old, new, self.half as u64).unwrap();
+                file.expect("a file system that writes in place")
+            };
+            pairs.each_ref().map(recycle)
+        });
+        for (old, new) in &pairs {
+            disk.rename(new, old).unwrap();
         }
         timing
     }
@@ -168,7 +199,7 @@ impl Bench<'_> {
         self.write_all(&file, threads);
         let write = begin.elapsed();
         file.sync_data().unwrap();
-        let sync = begin.elapsed() - write;
+        let sync = begin.elapsed().saturating_sub(write);
         if !over_old {
             fs::remove_file(path).unwrap();
         }

@@ -39,15 +39,15 @@ impl Bin {
     /// # Errors
     ///
     /// If something cannot be removed. It is tried again when the bin is emptied.
-    pub(crate) fn put(&self, storage: &dyn Storage, dir: PathBuf) -> io::Result<()> {
+    pub(crate) fn put(&self, storage: &dyn Storage, dir: &Path) -> io::Result<()> {
         let mut contents = self.lock();
         contents.empty(storage);
-        if !storage.recycles(&dir) {
-            return remove_tree(storage, &dir);
+        if !storage.recycles(dir) {
+            return remove_tree(storage, dir);
         }
-        (contents.dir, contents.owner) = (Some(dir.clone()), process::id());
+        (contents.dir, contents.owner) = (Some(dir.to_owned()), process::id());
         let mut removed = Ok(());
-        for entry in storage.list(&dir)? {
+        for entry in storage.list(dir)? {
             let path = dir.join(entry.name);
             let size = match entry.kind {
                 EntryKind::File => storage.open(&path)?.len(),

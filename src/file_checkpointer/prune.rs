@@ -40,7 +40,7 @@ impl FileCheckpointer {
         }
         let Some(retired) = retired else { return };
         let kept = if self.options.recycle {
-            self.bin.put(storage, retired)
+            self.bin.put(storage, &retired)
         } else {
             remove_tree(storage, &retired)
         };

@@ -58,7 +58,7 @@ fn a_file_with_another_hard_link_is_left_alone() {
     let other = dir.path().join("other");
     fs::hard_link(&old, &other).unwrap();
     assert!(recycle(&old, &new, SIZE).is_none());
-    assert!(fs::read(&other).unwrap() == [7; SIZE]);
+    assert!(fs::read(&other).unwrap() == vec![7; SIZE]);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_file_that_someone_here_reads_or_writes_is_left_alone() {
         assert!(recycle(&old, &new, SIZE).is_none());
         let mut bytes = Vec::new();
         reader.read_to_end(&mut bytes).unwrap();
-        assert!(bytes == [7; SIZE]);
+        assert!(bytes == vec![7; SIZE]);
     }
 }
 
@@ -88,7 +88,7 @@ fn a_file_that_is_mapped_here_is_left_alone() {
     };
     let map = map(&old);
     assert!(recycle(&old, &new, SIZE).is_none());
-    assert!(map[..] == [7; SIZE]);
+    assert!(map[..] == vec![7; SIZE][..]);
 }
 
 const VICTIM: &str = "PITSTOP_TEST_RECYCLED_FILE";
@@ -96,6 +96,7 @@ const MAPPED: &str = "PITSTOP_TEST_RECYCLED_IS_MAPPED";
 
 /// Not a test by itself: another process, which reads the file, or has it mapped, until it is told to look.
 #[test]
+#[expect(clippy::disallowed_macros, reason = "this is how it tells its parent")]
 fn somebody_else() {
     let Some(path) = env::var_os(VICTIM).map(PathBuf::from) else {
         return;
@@ -112,7 +113,7 @@ fn somebody_else() {
     } else if let Some(map) = map {
         bytes.extend_from_slice(&map);
     }
-    assert!(bytes == [7; SIZE]);
+    assert!(bytes == vec![7; SIZE]);
 }
 
 fn start_somebody_else(path: &Path, mapped: bool) -> Child {
@@ -153,7 +154,7 @@ fn what_is_no_plain_file_is_left_alone() {
     let link = dir.path().join("link");
     symlink(&old, &link).unwrap();
     assert!(recycle(&link, &new, SIZE).is_none());
-    assert!(fs::read(&old).unwrap() == [7; SIZE]);
+    assert!(fs::read(&old).unwrap() == vec![7; SIZE]);
     let none = Local::new().recycle(&dir.path().join("none"), &new, 1);
     assert!(none.unwrap().is_none());
 }
