@@ -15,9 +15,7 @@ impl Json {
 
     /// A text, in quotes.
     pub(super) fn text(&mut self, text: &str) {
-        let plain = |byte: u8| (byte >= b' ') & (byte != b'"') & (byte != b'\\');
-        // Without branches, so that many bytes are looked at together.
-        if text.bytes().fold(true, |all, byte| all & plain(byte)) {
+        if is_plain(text.as_bytes()) {
             self.0.reserve(text.len() + 2);
             self.0.push(b'"');
             self.raw(text);
@@ -86,6 +84,27 @@ impl Json {
     pub(super) fn value(&mut self, value: &(impl Serialize + ?Sized)) {
         serde_json::to_writer(&mut self.0, value).expect("it is JSON, and memory takes it");
     }
+}
+
+/// Whether a text needs no escapes; eight bytes are looked at together.
+fn is_plain(text: &[u8]) -> bool {
+    let (words, rest) = text.as_chunks::<8>();
+    let mut last = [b' '; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let special = words
+        .iter()
+        .fold(specials(last), |all, &word| all | specials(word));
+    special == 0
+}
+
+/// Not zero if one of the bytes is a control character, a quote or a backslash.
+fn specials(word: [u8; 8]) -> u64 {
+    const ONES: u64 = u64::MAX / 255;
+    let word = u64::from_ne_bytes(word);
+    // The highest bit of each byte that is below `limit`, unless it was set before.
+    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word;
+    let equal = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    (below(word, 32) | equal(b'"') | equal(b'\\')) & (ONES * 128)
 }
 
 #[cfg(test)]

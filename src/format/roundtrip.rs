@@ -353,3 +353,38 @@ fn a_newer_version_may_have_changed_all_the_rest() {
     };
     assert_eq!(newer("\"step\":\"many\""), Err(FormatError::Version(2)));
 }
+
+#[test]
+fn tensors_are_written_in_the_order_of_their_names() {
+    let keys = [
+        "m.b",
+        "m.a\u{0}",
+        "m.a",
+        "m.",
+        "m",
+        "m.abcdefghij",
+        "m.abcdefghi",
+        "m.abcdefgh",
+        "é",
+    ];
+    for skip in 0..keys.len() {
+        let mut written = manifest(Node::None, BTreeMap::new());
+        let like = written.tensors.swap_remove(0);
+        let entry = |key: &&str| TensorEntry {
+            key: (*key).into(),
+            ..like.clone()
+        };
+        written.tensors = keys[skip..].iter().map(entry).collect();
+        let text = String::from_utf8(written.to_bytes().unwrap()).unwrap();
+        let mut sorted = keys[skip..].to_vec();
+        sorted.sort_unstable();
+        let place = |key: &&str| {
+            text.find(&format!(
+                "{}:{{\"dtype\"",
+                serde_json::to_string(key).unwrap()
+            ))
+        };
+        let places: Vec<_> = sorted.iter().map(|key| place(key).unwrap()).collect();
+        assert!(places.is_sorted(), "{sorted:?}");
+    }
+}

@@ -41,12 +41,25 @@ impl FromStr for Checksum {
 }
 
 fn half(digits: &[u8]) -> Result<u64, ()> {
-    digits.iter().try_fold(0, |number, &digit| match digit {
-        b'0'..=b'9' => Ok(number << 4 | u64::from(digit - b'0')),
-        b'a'..=b'f' => Ok(number << 4 | u64::from(digit - b'a' + 10)),
-        _ => Err(()),
-    })
+    let mut wrong = 0;
+    let number = digits.iter().fold(0, |number, &digit| {
+        let value = VALUES[usize::from(digit)];
+        wrong |= value;
+        number << 4 | u64::from(value & 15)
+    });
+    if wrong < 16 { Ok(number) } else { Err(()) }
 }
+
+/// The value of each digit; 16 for what is none.
+const VALUES: [u8; 256] = {
+    let mut values = [16; 256];
+    let mut value = 0;
+    while value < 16 {
+        values[DIGITS[value] as usize] = value as u8;
+        value += 1;
+    }
+    values
+};
 
 #[cfg(test)]
 mod tests {

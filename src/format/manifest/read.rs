@@ -373,7 +373,7 @@ impl<'a> Places<'a> {
 /// Size in bytes, if it is a possible one.
 fn size(dtype: DType, shape: &[u64]) -> Option<u64> {
     let nbytes = dtype.nbytes(count(shape)?)?;
-    (nbytes <= isize::MAX as u64).then_some(nbytes)
+    isize::try_from(nbytes).is_ok().then_some(nbytes)
 }
 
 /// An object as its entries, in the order of their names, of which none is there twice.

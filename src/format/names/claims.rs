@@ -12,13 +12,6 @@ pub(super) struct Claims<'a> {
 }
 
 impl<'a> Claims<'a> {
-    pub(super) fn with_capacity(names: usize) -> Claims<'a> {
-        Claims {
-            taken: HashSet::with_capacity(names),
-            numbers: HashMap::new(),
-        }
-    }
-
     /// Claims `name`, or else the first of `name~2`, `name~3`, … that is free, and says which number it was.
     pub(super) fn claim(&mut self, group: usize, name: Cow<'a, str>) -> Option<u64> {
         if self.taken.insert((group, name.clone())) {

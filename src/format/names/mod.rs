@@ -8,7 +8,7 @@ mod tests;
 use std::collections::HashMap;
 
 use super::distinct::surely_distinct;
-use crate::state::{Data, Node, State};
+use crate::state::{Data, Node, State, Tensor};
 use claims::{Claims, numbered};
 use safe::{folded, safe_name, safe_stem};
 
@@ -40,8 +40,13 @@ pub(super) struct TensorName {
 /// Names every tensor of the state, by the first leaf that refers to it.
 pub(super) fn name_tensors(state: &State) -> Names {
     let mut walk = Walk {
+        names: state
+            .tensors
+            .iter()
+            .map(|_| TensorName::default())
+            .collect(),
         seen: vec![false; state.tensors.len()],
-        found: Vec::with_capacity(state.tensors.len()),
+        order: Vec::with_capacity(state.tensors.len()),
         ..Walk::default()
     };
     match &state.root {
@@ -78,18 +83,14 @@ pub fn tensor_keys(state: &State) -> Vec<String> {
     names.into_iter().map(|name| name.key).collect()
 }
 
-/// A tensor, where it was found first.
-struct Found {
-    tensor: usize,
-    stem: usize,
-    local: String,
-}
-
 /// A walk through the tree that notes where each tensor is found first.
 #[derive(Default)]
 struct Walk {
+    /// What is known of each tensor: its stem, and the name in the file that it should have.
+    names: Vec<TensorName>,
     seen: Vec<bool>,
-    found: Vec<Found>,
+    /// The tensors as they were found.
+    order: Vec<usize>,
     stems: Vec<String>,
     /// The top-level entry of each stem; `None` for what lies in no container.
     entries: Vec<Option<String>>,
@@ -138,12 +139,9 @@ impl Walk {
             return;
         }
         self.seen[tensor] = true;
-        let stem = self.stem();
-        self.found.push(Found {
-            tensor,
-            stem,
-            local: safe_name(self.path.clone()),
-        });
+        self.order.push(tensor);
+        self.names[tensor].stem = self.stem();
+        self.names[tensor].local = safe_name(self.path.clone());
     }
 
     /// The stem of the files of the top-level entry that the walk is in, made when it is first needed.
@@ -168,77 +166,69 @@ impl Walk {
 /// Makes the names unique, in the order of the walk.
 fn settle(walk: Walk, state: &State) -> Names {
     let Walk {
-        mut found,
+        names: mut tensors,
+        order,
         stems,
         entries,
         ..
     } = walk;
-    let whole = |found: &Found| !matches!(state.tensors[found.tensor].data, Data::Pieces(_));
-    let mut keys = wanted_keys(&found, &entries);
-    let mut pieces = HashMap::new();
+    set_keys(&mut tensors, &entries);
+    let whole = |tensor: &Tensor| !matches!(tensor.data, Data::Pieces(_));
+    let keys = tensors.iter().map(|name| name.key.as_str());
     // As a rule all are unique already; where the keys are, the names within each file are too.
-    if !found.iter().all(whole) || !surely_distinct(keys.iter().map(String::as_str)) {
-        pieces = settle_locals(&mut found, state);
-        keys = settle_keys(wanted_keys(&found, &entries));
-    }
-    let mut tensors: Vec<_> = found.iter().map(|_| TensorName::default()).collect();
-    for (found, key) in found.into_iter().zip(keys) {
-        tensors[found.tensor] = TensorName {
-            stem: found.stem,
-            local: found.local,
-            key,
-            pieces: pieces.remove(&found.tensor).unwrap_or_default(),
-        };
+    if !state.tensors.iter().all(whole) || !surely_distinct(keys) {
+        settle_locals(&mut tensors, &order, state);
+        set_keys(&mut tensors, &entries);
+        settle_keys(&mut tensors, &order);
     }
     Names { stems, tensors }
 }
 
-/// Makes the names within each file unique; returns those of the pieces of each tensor that has some.
-fn settle_locals(found: &mut [Found], state: &State) -> HashMap<usize, Vec<String>> {
-    let mut pieces = HashMap::new();
-    let mut renamed = Vec::new();
-    let mut taken = Claims::with_capacity(found.len());
-    for (i, found) in found.iter().enumerate() {
-        let unique = taken.rename(found.stem, &found.local);
-        if let Data::Pieces(parts) = &state.tensors[found.tensor].data {
-            let whole = unique.as_ref().unwrap_or(&found.local);
-            let name = |i| {
-                let name = format!("{whole}.piece{i}");
-                match taken.claim(found.stem, name.clone().into()) {
+/// The names within the checkpoint: those within the files, with the top-level entry in front.
+fn set_keys(names: &mut [TensorName], entries: &[Option<String>]) {
+    for name in names {
+        name.key = safe_name(match &entries[name.stem] {
+            Some(entry) => [entry, ".", &name.local].concat(),
+            None => name.local.clone(),
+        });
+    }
+}
+
+/// Makes the names within each file unique, those of the pieces too.
+fn settle_locals(names: &mut [TensorName], order: &[usize], state: &State) {
+    let (mut renamed, mut pieces) = (Vec::new(), Vec::new());
+    let mut taken = Claims::default();
+    for &i in order {
+        let TensorName { stem, local, .. } = &names[i];
+        let unique = taken.rename(*stem, local);
+        if let Data::Pieces(parts) = &state.tensors[i].data {
+            let whole = unique.as_ref().unwrap_or(local);
+            let name = |piece| {
+                let name = format!("{whole}.piece{piece}");
+                match taken.claim(*stem, name.clone().into()) {
                     Some(number) => numbered(&name, number),
                     None => name,
                 }
             };
-            pieces.insert(found.tensor, (0..parts.len()).map(name).collect());
+            pieces.push((i, (0..parts.len()).map(name).collect()));
         }
         renamed.extend(unique.map(|name| (i, name)));
     }
     drop(taken);
     for (i, name) in renamed {
-        found[i].local = name;
+        names[i].local = name;
     }
-    pieces
+    for (i, pieces) in pieces {
+        names[i].pieces = pieces;
+    }
 }
 
-/// The names within the checkpoint: those within the files, with the top-level entry in front.
-fn wanted_keys(found: &[Found], entries: &[Option<String>]) -> Vec<String> {
-    let key = |found: &Found| match &entries[found.stem] {
-        Some(entry) => safe_name([entry, ".", &found.local].concat()),
-        None => safe_name(found.local.clone()),
-    };
-    found.iter().map(key).collect()
-}
-
-fn settle_keys(mut keys: Vec<String>) -> Vec<String> {
-    let mut taken = Claims::with_capacity(keys.len());
-    let renamed: Vec<_> = keys
-        .iter()
-        .enumerate()
-        .filter_map(|(i, key)| Some((i, taken.rename(0, key)?)))
-        .collect();
+fn settle_keys(names: &mut [TensorName], order: &[usize]) {
+    let mut taken = Claims::default();
+    let rename = |&i: &usize| Some((i, taken.rename(0, &names[i].key)?));
+    let renamed: Vec<_> = order.iter().filter_map(rename).collect();
     drop(taken);
     for (i, name) in renamed {
-        keys[i] = name;
+        names[i].key = name;
     }
-    keys
 }

@@ -2,7 +2,7 @@
 
 use super::safe::LONGEST_NAME;
 use super::*;
-use crate::state::{DType, Piece, Tensor};
+use crate::state::{DType, Piece};
 
 fn names(build: impl FnOnce(&mut dyn FnMut() -> Node) -> Node) -> Vec<(String, String, String)> {
     let mut state = State::default();

@@ -127,12 +127,14 @@ fn index(stem: &str, names: &[Arc<str>], division: &Division<'_, '_>) -> Planned
     let mut index = Index::default();
     let (linked, written) = names.split_at(division.reused.len());
     for (file, name) in division.reused.iter().zip(linked) {
-        file.items
-            .iter()
-            .for_each(|(item, _)| index.note(item, name));
+        for (item, _) in &file.items {
+            index.note(item, name);
+        }
     }
     for (items, name) in division.written.iter().zip(written) {
-        items.iter().for_each(|item| index.note(item, name));
+        for item in items {
+            index.note(item, name);
+        }
     }
     let head = serde_json::to_vec(&index).expect("text and numbers are JSON");
     PlannedFile {

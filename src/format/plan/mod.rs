@@ -122,7 +122,9 @@ pub fn plan(state: &State, previous: Option<&Manifest>, options: &PlanOptions) -
         }
     }
     let mut groups: Vec<Vec<&Item<'_>>> = names.stems.iter().map(|_| Vec::new()).collect();
-    items.iter().for_each(|item| groups[item.stem].push(item));
+    for item in &items {
+        groups[item.stem].push(item);
+    }
     let known = previous.map(Known::new);
     let mut layout = Layout::new(items.len());
     for (stem, items) in names.stems.iter().zip(groups) {

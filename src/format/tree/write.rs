@@ -59,11 +59,11 @@ fn dict(entries: &[(Node, Node)], keys: &[&str], json: &mut Json) {
     };
     if entries.iter().all(|(key, _)| matches!(key, Node::Str(_))) {
         single(json, "dict", |json| {
-            json.object(entries, |json, entry| text(entry, json))
+            json.object(entries, |json, entry| text(entry, json));
         });
     } else {
         single(json, "items", |json| {
-            json.list(entries, |json, entry| pair(entry, json))
+            json.list(entries, |json, entry| pair(entry, json));
         });
     }
 }
