@@ -8,11 +8,8 @@ mod arena;
 mod capture;
 mod layout;
 mod load;
-<<<<<<< HEAD
-mod stream;
-=======
 mod read;
->>>>>>> 12d41e6 (Restoring reads files in their order, in pieces that stay in cache, and stops when it is interrupted)
+mod stream;
 mod transfer;
 
 pub use arena::Arena;
