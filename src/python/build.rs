@@ -1,6 +1,7 @@
 //! From a state back to Python objects.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -43,7 +44,11 @@ pub(super) struct Loaded {
 /// # Errors
 ///
 /// [`ReadError`] for the first one that is damaged or cannot be read.
-pub(super) fn load(state: State, framework: Option<&str>) -> Result<Loaded, ReadError> {
+pub(super) fn load(
+    state: State,
+    framework: Option<&str>,
+    stop: &AtomicBool,
+) -> Result<Loaded, ReadError> {
     let State { root, tensors } = state;
     let mut wanted = vec![false; tensors.len()];
     let mut swapped = vec![false; tensors.len()];
@@ -53,15 +58,10 @@ pub(super) fn load(state: State, framework: Option<&str>) -> Result<Loaded, Read
             framework.is_none_or(|want| want == "numpy") && is_swapped(leaf, &tensors[leaf.index]);
     });
     let (places, lengths) = lay_out(&tensors, &wanted);
-    let no_memory = |source| ReadError::Io {
+    let mut memories = Memory::zeroed(&lengths).map_err(|source| ReadError::Io {
         tensor: "(all)".into(),
         source,
-    };
-    let mut memories = lengths
-        .iter()
-        .map(|&len| Memory::zeroed(len as usize))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(no_memory)?;
+    })?;
     let mut rest: Vec<(&mut [u8], u64)> = memories
         .iter_mut()
         .map(|memory| (memory.bytes_mut(), 0))
@@ -76,7 +76,7 @@ pub(super) fn load(state: State, framework: Option<&str>) -> Result<Loaded, Read
         (*slice, *at) = (tail, place.start + tensor.nbytes());
         targets.push(Target { tensor, into });
     }
-    load_into(targets)?;
+    load_into(targets, stop)?;
     swap_bytes(&mut memories, &tensors, &places, &swapped);
     Ok(Loaded {
         root,
@@ -91,7 +91,7 @@ pub(super) fn load(state: State, framework: Option<&str>) -> Result<Loaded, Read
 /// # Errors
 ///
 /// [`ReadError`] if a file cannot be mapped, or a tensor in pieces cannot be read.
-pub(super) fn map(state: State) -> Result<Loaded, ReadError> {
+pub(super) fn map(state: State, stop: &AtomicBool) -> Result<Loaded, ReadError> {
     let State { root, tensors } = state;
     let mut wanted = vec![false; tensors.len()];
     let mut swapped = vec![false; tensors.len()];
@@ -128,16 +128,19 @@ pub(super) fn map(state: State) -> Result<Loaded, ReadError> {
                 start: stored.offset,
             }
         } else {
-            let mut memory =
-                Memory::zeroed(tensor.nbytes() as usize).map_err(|source| ReadError::Io {
-                    tensor: tensor.name.clone(),
-                    source,
-                })?;
-            load_into(vec![Target {
-                tensor,
-                into: memory.bytes_mut(),
-            }])?;
-            memories.push(memory);
+            let fresh = Memory::zeroed(&[tensor.nbytes() as usize]);
+            let mut fresh = fresh.map_err(|source| ReadError::Io {
+                tensor: tensor.name.clone(),
+                source,
+            })?;
+            load_into(
+                vec![Target {
+                    tensor,
+                    into: fresh[0].bytes_mut(),
+                }],
+                stop,
+            )?;
+            memories.append(&mut fresh);
             Place {
                 memory: memories.len() - 1,
                 start: 0,
@@ -178,7 +181,7 @@ fn is_swapped(leaf: &TensorRef, tensor: &Tensor) -> bool {
     big && tensor.dtype != DType::U8 && tensor.dtype.itemsize() > 1
 }
 
-fn lay_out(tensors: &[Tensor], wanted: &[bool]) -> (Vec<Option<Place>>, Vec<u64>) {
+fn lay_out(tensors: &[Tensor], wanted: &[bool]) -> (Vec<Option<Place>>, Vec<usize>) {
     let mut lengths: Vec<u64> = Vec::new();
     let mut pool: Option<usize> = None;
     let places = tensors.iter().zip(wanted).map(|(tensor, &wanted)| {
@@ -203,7 +206,18 @@ fn lay_out(tensors: &[Tensor], wanted: &[bool]) -> (Vec<Option<Place>>, Vec<u64>
         lengths[memory] = start + nbytes;
         Some(Place { memory, start })
     });
-    (places.collect(), lengths)
+    let places = places.collect();
+    (
+        places,
+        lengths.into_iter().map(|len| len as usize).collect(),
+    )
+}
+
+/// An array, and what it was made for.
+struct Made<'py> {
+    leaf: TensorRef,
+    framework: String,
+    array: Bound<'py, PyAny>,
 }
 
 /// Makes Python objects of nodes.
@@ -213,8 +227,8 @@ pub(super) struct Builder<'py, 'a> {
     memories: Vec<Bound<'py, Memory>>,
     places: &'a [Option<Place>],
     framework: Option<&'a str>,
-    /// Arrays already made, so that what was one object is one again.
-    made: HashMap<(usize, String, String), Bound<'py, PyAny>>,
+    /// Arrays already made of each tensor, so that what was one object is one again.
+    made: HashMap<usize, Vec<Made<'py>>>,
 }
 
 impl<'py, 'a> Builder<'py, 'a> {
@@ -290,13 +304,10 @@ impl<'py, 'a> Builder<'py, 'a> {
         leaf: &TensorRef,
         framework: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let key = (
-            leaf.index,
-            format!("{framework}/{}", leaf.kind),
-            format!("{:?}", leaf.view),
-        );
-        if let Some(array) = self.made.get(&key) {
-            return Ok(array.clone());
+        let made = self.made.get(&leaf.index).into_iter().flatten();
+        let mut again = made.filter(|made| made.leaf == *leaf && made.framework == framework);
+        if let Some(made) = again.next() {
+            return Ok(made.array.clone());
         }
         let missing = || PyValueError::new_err("a tensor of the checkpoint was not loaded");
         let tensor = self.tensors.get(leaf.index).ok_or_else(missing)?;
@@ -316,7 +327,11 @@ impl<'py, 'a> Builder<'py, 'a> {
         } else {
             arrays::make(memory, &shown, framework)?
         };
-        self.made.insert(key, array.clone());
+        self.made.entry(leaf.index).or_default().push(Made {
+            leaf: leaf.clone(),
+            framework: framework.to_owned(),
+            array: array.clone(),
+        });
         Ok(array)
     }
 
@@ -468,6 +483,30 @@ impl<'py, 'a> Builder<'py, 'a> {
             py.import("collections")?
                 .call_method("namedtuple", (name, fields), Some(&keywords))?;
         class.call1(values)
+    }
+}
+
+/// While it lives, Python's garbage collector does not run by itself: thousands of new objects, none of them
+/// garbage, would have it go through all of them again and again.
+pub(super) struct CollectorPaused<'py>(Option<Bound<'py, PyModule>>);
+
+impl<'py> CollectorPaused<'py> {
+    pub(super) fn new(py: Python<'py>) -> PyResult<CollectorPaused<'py>> {
+        let gc = py.import("gc")?;
+        if !gc.call_method0("isenabled")?.is_truthy()? {
+            return Ok(CollectorPaused(None));
+        }
+        gc.call_method0("disable")?;
+        Ok(CollectorPaused(Some(gc)))
+    }
+}
+
+impl Drop for CollectorPaused<'_> {
+    fn drop(&mut self) {
+        if let Some(gc) = &self.0 {
+            // It takes no arguments and has nothing to fail at.
+            let _ = gc.call_method0("enable");
+        }
     }
 }
 

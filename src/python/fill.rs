@@ -16,6 +16,7 @@ use self::plan::{Planned, plan};
 use self::write::{Job, run};
 use super::build::{Builder, load};
 use super::known::type_name;
+use super::waiting::beside;
 use crate::snapshot::ReadError;
 use crate::state::{Node, State};
 
@@ -114,7 +115,10 @@ pub(super) fn fill<'py>(
         .iter()
         .map(|write| Job::new(write, &tensors))
         .collect();
-    let read = py.detach(|| run(jobs, &tensors).and_then(|()| load(fresh, None)));
+    let read = beside(py, |stop| {
+        run(jobs, &tensors, stop)?;
+        load(fresh, None, stop)
+    })?;
     let loaded = read.map_err(|error| damaged(py, error))?;
     let Node::List(nodes) = loaded.root else {
         unreachable!("made a list above")

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use glob::{MatchOptions, Pattern};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::build::{Builder, Loaded, load, map};
+use super::build::{Builder, CollectorPaused, Loaded, load, map};
 use super::core::Core;
 use super::fill::{How, fill};
 use super::like::build_like;
@@ -112,6 +113,7 @@ impl<'py> Request<'py> {
                 fill(target, state, how, damaged)
             }
             (Restored::Loaded(loaded), _) => {
+                let _paused = CollectorPaused::new(py)?;
                 let framework = self.apart.framework.as_deref();
                 let mut builder = Builder::new(
                     py,
@@ -206,11 +208,12 @@ impl Apart {
             Err(unmatched) => return Ok(Restored::Unmatched(unmatched)),
         };
         let reading = |error| RestoreError::reading(path, error);
+        let stop = AtomicBool::new(false);
         if self.mmap {
-            return map(state).map(Restored::Loaded).map_err(reading);
+            return map(state, &stop).map(Restored::Loaded).map_err(reading);
         }
         if !self.compare_only {
-            return load(state, self.framework.as_deref())
+            return load(state, self.framework.as_deref(), &stop)
                 .map(Restored::Loaded)
                 .map_err(reading);
         }

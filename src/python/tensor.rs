@@ -4,6 +4,9 @@
     reason = "memory owned by Python is reached through addresses"
 )]
 
+mod ground;
+mod lend;
+
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
 use std::ptr::NonNull;
@@ -15,6 +18,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
+use self::ground::{Share, ground};
+pub(super) use self::lend::lend;
 use crate::state::Region;
 
 /// Memory of a Python object, by address.
@@ -126,16 +131,19 @@ impl Extent {
     }
 }
 
-/// Memory that restored arrays lie in; Python sees it through the buffer protocol and frees it.
+/// Memory that restored arrays lie in; Python sees it through the buffer protocol, or borrows it by
+/// [`lend`], and it is freed with the last of them.
 #[pyclass(frozen, name = "Memory", module = "pitstop._native")]
 pub(super) struct Memory {
-    bytes: Bytes,
+    bytes: Arc<Bytes>,
 }
 
 enum Bytes {
     /// On the heap, at a multiple of 64 bytes.
     Heap { start: NonNull<u8>, len: usize },
-    /// Mapped: fresh pages, or private ones of a file.
+    /// Fresh pages.
+    Pages(Share),
+    /// Private pages of a file.
     Mapped(MmapMut),
 }
 
@@ -149,22 +157,34 @@ const MAPPED_FROM: usize = 1 << 20;
 const ALIGNMENT: usize = 64;
 
 impl Memory {
-    /// Zeroed memory of `len` bytes, aligned to 64 bytes.
-    pub(super) fn zeroed(len: usize) -> io::Result<Memory> {
-        if len >= MAPPED_FROM {
-            let map = MmapMut::map_anon(len)?;
-            #[cfg(target_os = "linux")]
-            let _ = map.advise(memmap2::Advice::HugePage);
-            return Ok(Memory {
-                bytes: Bytes::Mapped(map),
-            });
+    /// Zeroed memory of each of the lengths, aligned to 64 bytes. Each is freed by itself.
+    pub(super) fn zeroed(lengths: &[usize]) -> io::Result<Vec<Memory>> {
+        if lengths.iter().sum::<usize>() < MAPPED_FROM {
+            return lengths.iter().map(|&len| Memory::on_heap(len)).collect();
         }
+        let pages = if cfg!(target_os = "linux") {
+            ground(lengths)?
+        } else {
+            // A part of a map cannot be given back.
+            let each = lengths.chunks(1).map(ground);
+            each.collect::<io::Result<Vec<_>>>()?
+                .into_iter()
+                .flatten()
+                .collect()
+        };
+        let of_pages = |share| Memory {
+            bytes: Arc::new(Bytes::Pages(share)),
+        };
+        Ok(pages.into_iter().map(of_pages).collect())
+    }
+
+    fn on_heap(len: usize) -> io::Result<Memory> {
         let layout = heap_layout(len)?;
         // SAFETY: the layout is not of size zero.
         let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) });
         let start = start.ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Memory {
-            bytes: Bytes::Heap { start, len },
+            bytes: Arc::new(Bytes::Heap { start, len }),
         })
     }
 
@@ -189,24 +209,30 @@ impl Memory {
         // is mapped is outside what any process can guard against, and documented for `mmap=True`.
         let map = unsafe { memmap2::MmapOptions::new().map_copy(&file)? };
         Ok(Memory {
-            bytes: Bytes::Mapped(map),
+            bytes: Arc::new(Bytes::Mapped(map)),
         })
     }
 
     /// The memory, while it has not yet been given to Python.
+    ///
+    /// # Panics
+    ///
+    /// If it was lent already.
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        match &mut self.bytes {
-            // SAFETY: `start` owns `len` bytes, and `self` is borrowed for as long.
-            Bytes::Heap { start, len } => unsafe {
-                std::slice::from_raw_parts_mut(start.as_ptr(), *len)
-            },
-            Bytes::Mapped(map) => map,
-        }
+        let bytes = Arc::get_mut(&mut self.bytes).expect("nobody has borrowed the memory yet");
+        let (start, len) = match bytes {
+            Bytes::Heap { start, len } => (start.as_ptr(), *len),
+            Bytes::Pages(share) => (share.start(), share.len()),
+            Bytes::Mapped(map) => return map,
+        };
+        // SAFETY: `bytes` owns these, and `self` is borrowed for as long.
+        unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 
     fn raw(&self) -> (*mut u8, usize) {
-        match &self.bytes {
+        match &*self.bytes {
             Bytes::Heap { start, len } => (start.as_ptr(), *len),
+            Bytes::Pages(share) => (share.start(), share.len()),
             Bytes::Mapped(map) => (map.as_ptr().cast_mut(), map.len()),
         }
     }

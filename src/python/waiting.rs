@@ -1,5 +1,6 @@
 //! Waiting that Ctrl-C can end: never with the GIL, never longer than a moment without a look at signals.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -50,7 +51,44 @@ pub(super) fn aside<T: Send + 'static>(
             Err(mpsc::RecvTimeoutError::Disconnected) => Some(None),
         }
     })?;
-    answer.ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("the restoring thread panicked"))
+    answer.ok_or_else(panicked)
+}
+
+/// Runs `job` on a thread of its own, which may borrow, and waits for it. If a signal ends the wait, the job is
+/// told to stop and waited for: what it borrowed must not go away before.
+///
+/// # Errors
+///
+/// What a signal handler raises, such as `KeyboardInterrupt`.
+pub(super) fn beside<T: Send>(
+    py: Python<'_>,
+    job: impl FnOnce(&AtomicBool) -> T + Send,
+) -> PyResult<T> {
+    let stop = AtomicBool::new(false);
+    let (sender, receiver) = mpsc::sync_channel::<()>(1);
+    std::thread::scope(|scope| {
+        let stop = &stop;
+        let run = move || {
+            // Dropped when the job is over, by a panic too.
+            let _over = sender;
+            job(stop)
+        };
+        let thread = std::thread::Builder::new()
+            .name("pitstop-restore".into())
+            .spawn_scoped(scope, run)?;
+        let waited = until(py, move || {
+            let over = receiver.recv_timeout(MOMENT);
+            (over != Err(mpsc::RecvTimeoutError::Timeout)).then_some(())
+        });
+        stop.store(waited.is_err(), Ordering::Relaxed);
+        let answer = py.detach(|| thread.join());
+        waited?;
+        answer.map_err(|_| panicked())
+    })
+}
+
+fn panicked() -> PyErr {
+    pyo3::exceptions::PyRuntimeError::new_err("the restoring thread panicked")
 }
 
 /// When a wait is over, as Python gives it: seconds, or `None` for ever.

@@ -1,10 +1,11 @@
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use thiserror::Error;
 
-use super::Layout;
-use super::transfer::{self, Crew, Job};
+use super::transfer::{self, Crew};
+use super::{Layout, read};
 use crate::state::{Data, Memory, Piece, Tensor};
 
 /// Why a stored tensor was not given back.
@@ -52,7 +53,7 @@ pub fn load(tensors: &[Tensor]) -> Result<Vec<Tensor>, ReadError> {
         .zip(&mut buffers)
         .map(|(tensor, into)| Target { tensor, into })
         .collect();
-    load_into(targets)?;
+    load_into(targets, &AtomicBool::new(false))?;
     let loaded = tensors.iter().zip(buffers).map(|(tensor, bytes)| Tensor {
         data: Data::Memory(Memory::whole(Arc::new(bytes))),
         ..tensor.clone()
@@ -61,7 +62,7 @@ pub fn load(tensors: &[Tensor]) -> Result<Vec<Tensor>, ReadError> {
 }
 
 /// Reads each tensor into the memory given for it and compares its checksum. On an error the memory of any
-/// of the targets may have been written to.
+/// of the targets may have been written to. Setting `stop` ends it early, with an `Interrupted` error.
 ///
 /// # Errors
 ///
@@ -70,7 +71,7 @@ pub fn load(tensors: &[Tensor]) -> Result<Vec<Tensor>, ReadError> {
 /// # Panics
 ///
 /// If a target is not as many bytes long as its tensor.
-pub fn load_into(targets: Vec<Target<'_>>) -> Result<(), ReadError> {
+pub fn load_into(targets: Vec<Target<'_>>, stop: &AtomicBool) -> Result<(), ReadError> {
     let mut jobs = Vec::with_capacity(targets.len());
     let mut in_pieces = Vec::new();
     for Target { tensor, into } in targets {
@@ -81,16 +82,13 @@ pub fn load_into(targets: Vec<Target<'_>>) -> Result<(), ReadError> {
         );
         match &tensor.data {
             Data::Pieces(pieces) => in_pieces.push((tensor, pieces, into)),
-            _ => jobs.push(Job {
-                tensor,
-                into: Some(into),
-            }),
+            _ => jobs.push((tensor, Some(into))),
         }
     }
-    compare(jobs)?;
+    compare(jobs, stop)?;
     in_pieces
         .into_iter()
-        .try_for_each(|(tensor, pieces, into)| assemble(tensor, pieces, into))
+        .try_for_each(|(tensor, pieces, into)| assemble(tensor, pieces, into, stop))
 }
 
 /// Reads the tensors without keeping them and compares their checksums; those without one are not read.
@@ -104,25 +102,37 @@ pub fn verify(tensors: &[Tensor]) -> Result<(), ReadError> {
         _ => vec![tensor],
     });
     let known = parts.filter(|tensor| tensor.checksum.is_some());
-    compare(known.map(|tensor| Job { tensor, into: None }).collect())
+    compare(
+        known.map(|tensor| (tensor, None)).collect(),
+        &AtomicBool::new(false),
+    )
 }
 
-fn compare(jobs: Vec<Job<'_>>) -> Result<(), ReadError> {
-    let tensors: Vec<&Tensor> = jobs.iter().map(|job| job.tensor).collect();
-    for (tensor, result) in tensors.into_iter().zip(transfer::run(jobs, Crew::Full)) {
+/// Reads what is stored, copies what is in memory, and compares both.
+fn compare(targets: Vec<(&Tensor, Option<&mut [u8]>)>, stop: &AtomicBool) -> Result<(), ReadError> {
+    let (mut stored_jobs, mut others) = (Vec::new(), Vec::new());
+    for (tensor, into) in targets {
+        match &tensor.data {
+            Data::Stored(stored) => stored_jobs.push(read::Job {
+                tensor,
+                stored,
+                into,
+            }),
+            _ => others.push(transfer::Job { tensor, into }),
+        }
+    }
+    read::run(stored_jobs, stop)?;
+    let tensors: Vec<&Tensor> = others.iter().map(|job| job.tensor).collect();
+    for (tensor, result) in tensors.into_iter().zip(transfer::run(others, Crew::Full)) {
         let name = || tensor.name.clone();
         let checksum = result.map_err(|source| ReadError::Io {
             tensor: name(),
             source,
         })?;
         if tensor.checksum.is_some_and(|known| known != checksum) {
-            let file = match &tensor.data {
-                Data::Stored(stored) => Some(stored.source.name().to_owned()),
-                _ => None,
-            };
             return Err(ReadError::Damaged {
                 tensor: name(),
-                file,
+                file: None,
             });
         }
     }
@@ -130,7 +140,12 @@ fn compare(jobs: Vec<Job<'_>>) -> Result<(), ReadError> {
 }
 
 /// Puts the pieces of a tensor where they belong in it.
-fn assemble(tensor: &Tensor, pieces: &[Piece], into: &mut [u8]) -> Result<(), ReadError> {
+fn assemble(
+    tensor: &Tensor,
+    pieces: &[Piece],
+    into: &mut [u8],
+    stop: &AtomicBool,
+) -> Result<(), ReadError> {
     let mut stride = tensor.dtype.itemsize() as i64;
     let mut strides = vec![0; tensor.shape.len()];
     for (axis, &extent) in tensor.shape.iter().enumerate().rev() {
@@ -139,10 +154,7 @@ fn assemble(tensor: &Tensor, pieces: &[Piece], into: &mut [u8]) -> Result<(), Re
     }
     for piece in pieces {
         let mut stored = vec![0; piece.tensor.nbytes() as usize];
-        compare(vec![Job {
-            tensor: &piece.tensor,
-            into: Some(&mut stored),
-        }])?;
+        compare(vec![(&piece.tensor, Some(&mut stored))], stop)?;
         let offset: i64 = piece
             .offset
             .iter()

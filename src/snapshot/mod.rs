@@ -8,6 +8,7 @@ mod arena;
 mod capture;
 mod layout;
 mod load;
+mod read;
 mod stream;
 mod transfer;
 

@@ -9,7 +9,7 @@ use super::numpy::{Numpy, kind, with_inner};
 use super::{Array, Shown, logical, unsupported};
 use crate::python::errors::Refusal;
 use crate::python::known::{imported, text, type_name};
-use crate::python::tensor::{Extent, Memory};
+use crate::python::tensor::{Extent, Memory, lend};
 use crate::state::{DType, count};
 
 pub(in crate::python) struct Torch {
@@ -20,6 +20,7 @@ pub(in crate::python) struct Torch {
     pub(in crate::python) device: Py<PyType>,
     pub(in crate::python) dtype: Py<PyType>,
     strided: Py<PyAny>,
+    from_dlpack: Py<PyAny>,
     /// torch's element types with the stored one, and the extent of a further axis.
     dtypes: Vec<(Py<PyAny>, Element)>,
 }
@@ -125,6 +126,7 @@ impl Torch {
             device: class("device")?,
             dtype: class("dtype")?,
             strided: module.getattr("strided")?.unbind(),
+            from_dlpack: module.getattr("from_dlpack")?.unbind(),
             dtypes: known.collect(),
         })
     }
@@ -290,37 +292,32 @@ impl Torch {
         if let (2.., Some(extent)) = (element.packed, shape.last_mut()) {
             *extent /= element.packed;
         }
-        let torch = py.import("torch")?;
-        let keywords = PyDict::new(py);
-        keywords.set_item("dtype", &dtype)?;
-        let shape_tuple = PyTuple::new(py, &shape)?;
         if shape.contains(&0) {
-            return torch.call_method("empty", (shape_tuple,), Some(&keywords));
+            let keywords = PyDict::new(py);
+            keywords.set_item("dtype", &dtype)?;
+            let shape = PyTuple::new(py, &shape)?;
+            return py
+                .import("torch")?
+                .call_method("empty", (shape,), Some(&keywords));
         }
-        let itemsize: i64 = dtype.getattr("itemsize")?.extract()?;
-        let (low, reach) = match &strides {
-            None => (shown.offset, count(&shape).unwrap_or(0)),
-            Some(strides) => {
-                if strides
-                    .iter()
-                    .any(|stride| *stride < 0 || stride % itemsize != 0)
-                {
-                    return copy_through_numpy(memory, shown);
-                }
-                let (_, high) = crate::state::reach(0, itemsize as usize, &shape, strides);
-                (shown.offset, high as u64 / itemsize as u64)
+        let itemsize = (element.stored.itemsize() as u64 * element.inner.unwrap_or(1)) as i64;
+        let itemsize = itemsize.max(1);
+        if let Some(strides) = &mut strides {
+            if strides
+                .iter()
+                .any(|stride| *stride < 0 || stride % itemsize != 0)
+            {
+                return copy_through_numpy(memory, shown);
             }
-        };
-        keywords.set_item("offset", low)?;
-        keywords.set_item("count", reach)?;
-        let flat = torch.call_method("frombuffer", (memory,), Some(&keywords))?;
-        match strides {
-            None => flat.call_method1("view", (shape_tuple,)),
-            Some(strides) => {
-                let strides = PyTuple::new(py, strides.iter().map(|stride| stride / itemsize))?;
-                flat.call_method1("as_strided", (shape_tuple, strides))
+            for stride in strides {
+                *stride /= itemsize;
             }
         }
+        if let Some(code) = dlpack_code(element.name) {
+            let capsule = lend(memory, shown.offset, code, &shape, strides.as_deref())?;
+            return self.from_dlpack.bind(py).call1((capsule,));
+        }
+        from_buffer(memory, &dtype, shown.offset, &shape, strides.as_deref())
     }
 
     fn dtype_for<'py>(&self, py: Python<'py>, shown: &Shown<'_>) -> PyResult<Bound<'py, PyAny>> {
@@ -393,6 +390,50 @@ fn on_host<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, bool
     }
     let copied = !host.is(tensor);
     Ok((host, copied))
+}
+
+/// Type code and bits in DLPack, of the types that every torch reads from there.
+fn dlpack_code(name: &str) -> Option<(u8, u8)> {
+    Some(match name {
+        "float32" => (2, 32),
+        "bfloat16" => (4, 16),
+        "float16" => (2, 16),
+        "float64" => (2, 64),
+        "int64" => (0, 64),
+        "int32" => (0, 32),
+        "int16" => (0, 16),
+        "int8" => (0, 8),
+        "uint8" => (1, 8),
+        "complex64" => (5, 64),
+        "complex128" => (5, 128),
+        _ => return None,
+    })
+}
+
+/// A tensor of any type; `strides` in elements. It takes several calls of torch, where DLPack takes one.
+fn from_buffer<'py>(
+    memory: &Bound<'py, Memory>,
+    dtype: &Bound<'py, PyAny>,
+    offset: u64,
+    shape: &[u64],
+    strides: Option<&[i64]>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = memory.py();
+    let reach = match strides {
+        None => count(shape).unwrap_or(0),
+        Some(strides) => crate::state::reach(0, 1, shape, strides).1 as u64,
+    };
+    let keywords = PyDict::new(py);
+    keywords.set_item("dtype", dtype)?;
+    keywords.set_item("offset", offset)?;
+    keywords.set_item("count", reach)?;
+    let torch = py.import("torch")?;
+    let flat = torch.call_method("frombuffer", (memory,), Some(&keywords))?;
+    let shape = PyTuple::new(py, shape)?;
+    match strides {
+        None => flat.call_method1("view", (shape,)),
+        Some(strides) => flat.call_method1("as_strided", (shape, PyTuple::new(py, strides)?)),
+    }
 }
 
 /// torch has no arrays that run backwards: those become copies.

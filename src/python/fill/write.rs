@@ -1,5 +1,7 @@
 //! Reading tensors into the memory of arrays that are there.
 
+use std::sync::atomic::AtomicBool;
+
 use crate::python::arrays::{Array, Shown};
 use crate::python::build::gather_view;
 use crate::python::tensor::Extent;
@@ -46,7 +48,7 @@ impl Job {
 
 /// Fills all arrays. Those whose memory nobody else shares are read straight into it, side by side; the
 /// others one after the other.
-pub(super) fn run(jobs: Vec<Job>, tensors: &[Tensor]) -> Result<(), ReadError> {
+pub(super) fn run(jobs: Vec<Job>, tensors: &[Tensor], stop: &AtomicBool) -> Result<(), ReadError> {
     let alone = without_overlap(&jobs);
     let (direct, other): (Vec<_>, Vec<_>) = jobs
         .into_iter()
@@ -56,14 +58,15 @@ pub(super) fn run(jobs: Vec<Job>, tensors: &[Tensor]) -> Result<(), ReadError> {
         tensor: &tensors[job.leaf.index],
         into: job.extent.target(),
     });
-    load_into(targets.collect())?;
+    load_into(targets.collect(), stop)?;
     for (job, _) in other {
         let tensor = &tensors[job.leaf.index];
         let mut whole = vec![0; tensor.nbytes() as usize];
-        load_into(vec![Target {
+        let target = Target {
             tensor,
             into: &mut whole,
-        }])?;
+        };
+        load_into(vec![target], stop)?;
         let mut stored = if job.leaf.view.is_some() {
             let mut stored = vec![0; job.nbytes];
             gather_view(&Shown::of(&job.leaf, tensor, 0), &whole, &mut stored);
