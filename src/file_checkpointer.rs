@@ -17,10 +17,10 @@ use crate::checkpointer::{Checkpointer, CheckpointerError};
 use crate::commit::{
     self, Bin, Change, Decision, Hidden, Purpose, Retention, publish, remove_tree,
 };
-use crate::format::Manifest;
 use crate::snapshot::Arena;
 use crate::state::State;
 use crate::storage::{Local, Lock, LockError, Storage};
+use writer::Saved;
 
 pub use error::RestoreError;
 pub use info::CheckpointInfo;
@@ -104,8 +104,8 @@ pub struct FileCheckpointer {
 /// What was found out and need not be read again.
 #[derive(Debug, Default)]
 struct Memory {
-    /// What the checkpoint that was saved last holds.
-    last: Option<Manifest>,
+    /// The checkpoint that was saved last.
+    last: Option<Saved>,
     /// Steps known to be intact: written, or read in full, by this checkpointer.
     intact: BTreeSet<u64>,
 }
@@ -213,10 +213,10 @@ impl FileCheckpointer {
         let retention = transfer.options.retention.clone();
         let mut last = self.memory().last.take();
         if last.is_none() && self.options.incremental {
-            last = self.newest_intact_manifest();
+            last = self.newest_intact();
         }
         let previous = last.as_ref().filter(|_| self.options.incremental);
-        let at = previous.map(|manifest| self.run.path(manifest.step));
+        let at = previous.map(|saved| self.run.path(saved.manifest.step));
         let site = writer::Site {
             storage: self.run.storage().as_ref(),
             parent: self.run.directory(),
@@ -230,13 +230,13 @@ impl FileCheckpointer {
             .memory_limit
             .map_or(usize::MAX, |limit| limit as usize);
         let room = Some((&self.arena, limit));
-        let manifest = writer::write(&site, step, transfer, room, previous);
+        let saved = writer::write(&site, step, transfer, room, previous);
         drop(curtain);
         self.bin.empty(site.storage);
-        match manifest {
-            Ok(manifest) => {
+        match saved {
+            Ok(saved) => {
                 let mut memory = self.memory();
-                memory.last = Some(manifest);
+                memory.last = Some(saved);
                 memory.intact.insert(step);
                 drop(memory);
                 self.prune(step, retention.as_ref().unwrap_or(&self.options.retention));
@@ -268,17 +268,17 @@ impl FileCheckpointer {
         Ok(())
     }
 
-    /// What the newest checkpoint holds that is known to be intact: one that was only found on disk is not
-    /// linked to, since damage in it would spread.
-    fn newest_intact_manifest(&self) -> Option<Manifest> {
+    /// The newest checkpoint that is known to be intact: one that was only found on disk is not linked to, since
+    /// damage in it would spread.
+    fn newest_intact(&self) -> Option<Saved> {
         let intact = self.memory().intact.clone();
         intact.into_iter().rev().find_map(|step| {
             let path = self.run.path(step);
-            Some(
-                reader::open(self.run.storage().as_ref(), &path, true)
-                    .ok()?
-                    .0,
-            )
+            let (manifest, _) = reader::open(self.run.storage().as_ref(), &path, true).ok()?;
+            Some(Saved {
+                manifest,
+                expected: Vec::new(),
+            })
         })
     }
 
@@ -310,7 +310,7 @@ impl FileCheckpointer {
         if memory
             .last
             .as_ref()
-            .is_some_and(|manifest| manifest.step == step)
+            .is_some_and(|saved| saved.manifest.step == step)
         {
             memory.last = None;
         }
@@ -367,8 +367,8 @@ pub fn save_as(
         name,
         bin: &Bin::default(),
     };
-    let manifest = writer::write(&site, step, transfer, None, None)?;
-    Ok(CheckpointInfo::new(&manifest, path.to_owned()))
+    let saved = writer::write(&site, step, transfer, None, None)?;
+    Ok(CheckpointInfo::new(&saved.manifest, path.to_owned()))
 }
 
 /// Restoring gives a state whose tensors are all in memory, each compared with its checksum.

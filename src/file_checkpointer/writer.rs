@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::{CheckpointInfo, Reads, SaveOptions, Ticket, Transfer};
 use crate::commit::{Bin, Change, publish, remove_tree, stage};
 use crate::format::{
-    FormatError, MANIFEST, Manifest, Plan, PlanOptions, PlannedFile, Source, plan,
+    Expected, FormatError, MANIFEST, Manifest, Plan, PlanOptions, PlannedFile, Source, plan,
 };
 use crate::snapshot::{self, Arena, Capture, can_borrow, capture, fill_checksums};
 use crate::state::{Data, Memory, State, Tensor};
@@ -29,8 +29,15 @@ pub(super) struct Site<'a> {
 /// Where the copies of a state go, and how many bytes they may take.
 pub(super) type Room<'a> = (&'a Arena, usize);
 
-/// A checkpoint whose unchanged files may be linked: where it is, and what it holds.
-pub(super) type Previous<'a> = Option<(&'a Path, &'a Manifest)>;
+/// A checkpoint, and what it lets the next one expect.
+#[derive(Debug)]
+pub(super) struct Saved {
+    pub(super) manifest: Manifest,
+    pub(super) expected: Vec<Option<Expected>>,
+}
+
+/// A checkpoint whose unchanged files may be linked, and where it is.
+pub(super) type Previous<'a> = Option<(&'a Path, &'a Saved)>;
 
 /// Why an attempt to write the files did not succeed.
 enum Attempt {
@@ -48,15 +55,15 @@ impl From<io::Error> for Attempt {
 /// Writes and publishes a checkpoint. On return it is durable. On an error, whatever was there before is as
 /// it was, and nothing visible is left behind.
 ///
-/// What may change is copied into `room` first, if there is any; what does not fit is written from where it
-/// lies.
+/// What may change is copied into `room` first, if there is any. What does not fit is written from where it lies,
+/// and what has not changed since the previous checkpoint is not copied at all.
 pub(super) fn write(
     site: &Site<'_>,
     step: u64,
     transfer: Transfer,
     room: Option<Room<'_>>,
     previous: Previous<'_>,
-) -> io::Result<Manifest> {
+) -> io::Result<Saved> {
     let Transfer {
         state,
         deferred,
@@ -64,12 +71,13 @@ pub(super) fn write(
         ticket,
     } = transfer;
     let clock = Instant::now();
-    let state = settle(state, room, &deferred, &ticket)?;
+    let expected = previous.map_or(&[][..], |(_, saved)| &saved.expected);
+    let state = settle(state, room, expected, &deferred, &ticket)?;
     ticket.timings.note_snapshot(clock.elapsed());
     let (options, ticket) = (&options, ticket.as_ref());
     let staged = stage(site.storage, site.parent, site.name)?;
     let prepared = prepare(site, &staged, step, &state, options, previous, ticket);
-    let (manifest, replaces) = prepared.inspect_err(|_| discard(site, &staged))?;
+    let (saved, replaces) = prepared.inspect_err(|_| discard(site, &staged))?;
     let (staged_name, name) = (staged.as_str(), site.name);
     let change = if replaces {
         Change::Replace {
@@ -95,14 +103,16 @@ pub(super) fn write(
         // The old checkpoint now has the staged name.
         discard(site, &staged);
     }
-    ticket.finish(CheckpointInfo::new(&manifest, site.parent.join(site.name)));
-    Ok(manifest)
+    let path = site.parent.join(site.name);
+    ticket.finish(CheckpointInfo::new(&saved.manifest, path));
+    Ok(saved)
 }
 
 /// All tensors with their checksums, and copied where they may change and there is room.
 fn settle(
     mut state: State,
     room: Option<Room<'_>>,
+    expected: &[Option<Expected>],
     deferred: &[bool],
     ticket: &Ticket,
 ) -> io::Result<State> {
@@ -110,6 +120,7 @@ fn settle(
         let how = Capture {
             arena,
             limit,
+            expected,
             deferred,
             rest_copied: &|| ticket.reads_only(Reads::Deferred),
         };
@@ -139,7 +150,7 @@ fn prepare(
     options: &SaveOptions,
     previous: Previous<'_>,
     ticket: &Ticket,
-) -> io::Result<(Manifest, bool)> {
+) -> io::Result<(Saved, bool)> {
     let plan = match write_files(site, staged, state, previous, ticket) {
         Err(Attempt::LinkFailed(error)) => {
             log::info!("unchanged files are written anew, since one could not be linked: {error}");
@@ -149,6 +160,7 @@ fn prepare(
         other => other,
     };
     let plan = plan.map_err(|(Attempt::LinkFailed(error) | Attempt::Failed(error))| error)?;
+    let expected = plan.expected();
     let manifest = manifest(step, state, options, plan);
     let bytes = manifest.to_bytes().map_err(invalid)?;
     let manifest_file = vec![(
@@ -157,7 +169,7 @@ fn prepare(
     )];
     write_all(site, manifest_file, &|_| (), ticket)?;
     let replaces = options.overwrite && is_checkpoint(site)?;
-    Ok((manifest, replaces))
+    Ok((Saved { manifest, expected }, replaces))
 }
 
 /// Only a checkpoint is ever replaced. Whatever else has its name belongs to somebody else.
@@ -185,7 +197,7 @@ fn write_files(
 ) -> Result<Plan, Attempt> {
     let plan = plan(
         state,
-        previous.map(|(_, manifest)| manifest),
+        previous.map(|(_, saved)| &saved.manifest),
         &PlanOptions::default(),
     );
     let to_write = |file: &PlannedFile| matches!(file.source, Source::Write { .. });

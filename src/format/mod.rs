@@ -19,7 +19,7 @@ mod unchanged;
 
 pub use manifest::{FileEntry, FormatError, MANIFEST, Manifest, Part, Place, Stretch, TensorEntry};
 pub use names::tensor_keys;
-pub use plan::{Plan, PlanOptions, PlannedFile, Source, plan};
+pub use plan::{Expected, Plan, PlanOptions, PlannedFile, Source, plan};
 pub use safetensors::{Header, HeaderEntry, parse_header};
 pub use summary::Summary;
 pub use tree::MAX_DEPTH;

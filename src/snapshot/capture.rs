@@ -1,10 +1,11 @@
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
 use super::arena::{Arena, Lease};
 use super::transfer::{self, Crew, Job};
-use crate::format;
+use crate::format::{self, Expected};
 use crate::state::{Checksum, Data, Memory, Node, Region, State, Tensor};
 
 /// The tensors of a file start at a multiple of this many bytes in the arena, as they do in the file.
@@ -17,6 +18,10 @@ pub struct Capture<'a> {
     pub arena: &'a Arena,
     /// The most bytes that they may take.
     pub limit: usize,
+    /// For each tensor, or each piece where it is in pieces, what it holds if it has not changed. What turns out to
+    /// be as expected, with all that goes into the same file, is not copied: the file is there already. Not used
+    /// if anything is deferred.
+    pub expected: &'a [Option<Expected>],
     /// For each tensor, whether it is copied after the others and by fewer threads; if it is missing here, no.
     pub deferred: &'a [bool],
     /// Called once all that is not deferred is copied; not called if something does not fit.
@@ -29,6 +34,7 @@ impl<'a> Capture<'a> {
         Capture {
             arena,
             limit: usize::MAX,
+            expected: &[],
             deferred: &[],
             rest_copied: &|| (),
         }
@@ -42,8 +48,8 @@ impl<'a> Capture<'a> {
 /// which [`plan`](crate::format::plan()) puts them into files, back to back, so that a file can be written
 /// from where they lie.
 ///
-/// What does not fit the limit stays where it is, and must not change until it is written; then nothing is
-/// deferred.
+/// What is as expected, or does not fit the limit, stays where it is, and must not change until it is written or linked; then
+/// nothing is deferred.
 ///
 /// # Errors
 ///
@@ -52,6 +58,9 @@ pub fn capture(mut state: State, how: Capture<'_>) -> io::Result<State> {
     let files = files_of(&state);
     let mut leaves = leaves_mut(&mut state.tensors, &files);
     leaves.retain(|leaf| !can_borrow(leaf.tensor));
+    if !how.expected.is_empty() && !how.deferred.contains(&true) {
+        leaves = without_unchanged(leaves, how.expected)?;
+    }
     // Within a file, wide elements come first.
     leaves.sort_by_key(|leaf| (leaf.file, Reverse(leaf.tensor.dtype.bits())));
     let wanted = leaves.len();
@@ -95,6 +104,40 @@ fn differs(state: &State, index: usize, in_memory: bool) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{name}: {why}"))
 }
 
+/// Leaves out what is as expected, and notes its checksum. A file is linked as a whole, so all of what goes into
+/// it has to be as expected.
+fn without_unchanged<'a>(
+    leaves: Vec<Leaf<'a>>,
+    expected: &[Option<Expected>],
+) -> io::Result<Vec<Leaf<'a>>> {
+    let expected = |leaf: &Leaf<'_>| expected.get(leaf.number).copied().flatten();
+    let (mut hoped, mut others): (Vec<_>, Vec<_>) = leaves
+        .into_iter()
+        .partition(|leaf| expected(leaf).is_some());
+    let jobs = hoped.iter().map(|leaf| Job {
+        tensor: &*leaf.tensor,
+        into: None,
+    });
+    let mut changed = HashSet::new();
+    let mut checksums = Vec::with_capacity(hoped.len());
+    for (leaf, checksum) in hoped.iter().zip(transfer::run(jobs.collect(), Crew::Full)) {
+        let checksum = checksum?;
+        checksums.push(checksum);
+        if let Some(expected) = expected(leaf).filter(|expected| expected.checksum != checksum) {
+            changed.insert(expected.file);
+        }
+    }
+    for (leaf, checksum) in hoped.drain(..).zip(checksums) {
+        if expected(&leaf).is_some_and(|expected| changed.contains(&expected.file)) {
+            others.push(leaf);
+        } else {
+            leaf.tensor.checksum = Some(checksum);
+        }
+    }
+    others.sort_by_key(|leaf| leaf.number);
+    Ok(others)
+}
+
 /// Computes the checksums that are still missing, without copying.
 ///
 /// # Errors
@@ -124,6 +167,8 @@ struct Leaf<'a> {
     tensor: &'a mut Tensor,
     /// Index of the tensor in the state.
     index: usize,
+    /// Its number among all leaves of the state.
+    number: usize,
     /// Number of the file it goes to.
     file: usize,
 }
@@ -135,12 +180,13 @@ impl Leaf<'_> {
 }
 
 fn leaves_mut<'a>(tensors: &'a mut [Tensor], files: &[usize]) -> Vec<Leaf<'a>> {
-    let mut leaves = Vec::with_capacity(tensors.len());
+    let mut leaves: Vec<Leaf<'a>> = Vec::with_capacity(tensors.len());
     for (index, tensor) in tensors.iter_mut().enumerate() {
         let mut push = |tensor| {
             leaves.push(Leaf {
                 tensor,
                 index,
+                number: leaves.len(),
                 file: files.get(index).copied().unwrap_or(0),
             });
         };
@@ -434,6 +480,38 @@ mod tests {
         assert_eq!((early.get(), was_read()), (Some(false), true));
         assert_eq!(captured.tensors[0].bytes(), Some(&[7; 10][..]));
         assert_eq!(captured.tensors[1].bytes(), Some(&[1; 20][..]));
+    }
+
+    #[test]
+    fn what_is_as_expected_is_not_copied() {
+        let mut state = entries(&[&[10, 20, 30, 40], &[5]]);
+        let expect = |tensor: &Tensor, file| {
+            let checksum = checksum::of(tensor.bytes().unwrap());
+            Some(Expected { file, checksum })
+        };
+        let tensors = &state.tensors;
+        let expected = [
+            expect(&tensors[0], 0),
+            // Changed, so that all of file 1 is to be written.
+            expect(&tensors[0], 1),
+            expect(&tensors[2], 1),
+            None,
+            expect(&tensors[4], 2),
+        ];
+        state.tensors[4].checksum = None;
+        let arena = Arena::default();
+        let how = Capture {
+            expected: &expected,
+            ..Capture::into(&arena)
+        };
+        let captured = capture(state.clone(), how).unwrap();
+        let copied: Vec<bool> = captured.tensors.iter().map(can_borrow).collect();
+        assert_eq!(copied, [false, true, true, true, false]);
+        for (tensor, original) in captured.tensors.iter().zip(&state.tensors) {
+            let bytes = original.bytes().unwrap();
+            assert_eq!(tensor.bytes(), Some(bytes));
+            assert_eq!(tensor.checksum, Some(checksum::of(bytes)));
+        }
     }
 
     #[test]

@@ -148,3 +148,36 @@ def test_a_failed_save_in_between_does_not_disturb_the_links(run):
         checkpointer.save(3, state_at(3)).result()
     assert inode(run, 1, "backbone.safetensors") == inode(run, 3, "backbone.safetensors")
     assert_same(state_at(3), pitstop.restore(run, 3))
+
+
+def test_what_is_expected_not_to_change_and_does_change_is_saved(run):
+    """A part that has not changed for some saves is compared before it is copied, and may change after all."""
+    frozen = {f"f{i}": np.full(400_000, float(i)) for i in range(4)}
+    state = {"model": {**frozen, "trained": np.zeros(1000)}, "other": {"frozen": np.ones(300_000)}}
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        for step in range(1, 10):
+            state["model"]["trained"] += 1
+            if step == 6:
+                frozen["f2"][7] = -1
+            if step == 8:
+                state["other"]["frozen"][-1] = -2
+            checkpointer.save(step, state)
+            # Whatever was copied or not: it may be changed now, and changed back before the next save.
+            for array in (*frozen.values(), state["other"]["frozen"]):
+                array += 0.5
+            checkpointer.wait()
+            for array in (*frozen.values(), state["other"]["frozen"]):
+                array -= 0.5
+        written = [save.bytes_written for save in checkpointer.stats().saves]
+    for step in range(1, 10):
+        back = pitstop.restore(run, step)
+        assert (back["model"]["trained"] == step).all()
+        for i in range(4):
+            wanted = np.full(400_000, float(i))
+            if i == 2 and step >= 6:
+                wanted[7] = -1
+            np.testing.assert_array_equal(back["model"][f"f{i}"], wanted)
+        assert back["other"]["frozen"][-1] == (-2 if step >= 8 else 1)
+    # Only what changed is written once all has settled.
+    assert max(written[3:5]) < 100_000
+    assert written[5] > 400_000 * 8

@@ -64,8 +64,15 @@ pub(super) struct Reused<'a, 'b> {
 pub(super) struct Division<'a, 'b> {
     /// Files of the previous checkpoint that can be linked as they are.
     pub(super) reused: Vec<Reused<'a, 'b>>,
-    /// Items of each file to write, in the order of their bytes.
-    pub(super) written: Vec<Vec<&'b Item<'b>>>,
+    pub(super) written: Vec<Written<'b>>,
+}
+
+/// A file to write.
+pub(super) struct Written<'b> {
+    /// What it holds, in the order of the bytes.
+    pub(super) items: Vec<&'b Item<'b>>,
+    /// None of it has changed.
+    pub(super) unchanged: bool,
 }
 
 /// Divides a group, in the order of the state, into files to link and files to write. What did not change but
@@ -78,7 +85,7 @@ pub(super) fn divide<'a, 'b>(
     let Some(known) = known else {
         return Division {
             reused: Vec::new(),
-            written: shards(items, options),
+            written: written(items, false, options),
         };
     };
     let mut by_file: BTreeMap<&str, Vec<(&'b Item<'b>, &'a Stretch)>> = BTreeMap::new();
@@ -113,12 +120,25 @@ pub(super) fn divide<'a, 'b>(
     if !worth_a_file {
         changed.append(&mut unchanged);
     }
-    let mut written = Vec::new();
-    for mut items in [unchanged, changed] {
-        items.sort_by_key(|item| item.slot);
-        written.append(&mut shards(items, options));
+    let mut files = written(unchanged, true, options);
+    files.append(&mut written(changed, false, options));
+    Division {
+        reused,
+        written: files,
     }
-    Division { reused, written }
+}
+
+/// The files for these items, in the order of the state.
+fn written<'b>(
+    mut items: Vec<&'b Item<'b>>,
+    unchanged: bool,
+    options: &PlanOptions,
+) -> Vec<Written<'b>> {
+    items.sort_by_key(|item| item.slot);
+    shards(items, options)
+        .into_iter()
+        .map(|items| Written { items, unchanged })
+        .collect()
 }
 
 /// Cuts items into files no larger than a shard; within a file, wide elements come first, so that every

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::divide::{Division, Reused};
+use super::divide::{Division, Reused, Written};
 use super::{FileEntry, Item, PlannedFile, Source};
 use crate::format::checksum;
 use crate::format::safetensors::{Slot, header};
@@ -61,8 +61,8 @@ impl Layout {
         for (file, name) in division.reused.into_iter().zip(&mut names) {
             self.link(name, file);
         }
-        for (items, name) in division.written.into_iter().zip(names) {
-            self.write(name, &items);
+        for (file, name) in division.written.into_iter().zip(names) {
+            self.write(name, &file);
         }
         self.files.extend(index);
     }
@@ -77,10 +77,12 @@ impl Layout {
             source: Source::Link {
                 previous: file.name.to_owned(),
             },
+            unchanged: true,
         });
     }
 
-    fn write(&mut self, name: &Arc<str>, items: &[&Item<'_>]) {
+    fn write(&mut self, name: &Arc<str>, file: &Written<'_>) {
+        let items = &file.items;
         let slots = items.iter().map(|item| Slot {
             name: item.local,
             dtype: item.dtype,
@@ -107,6 +109,7 @@ impl Layout {
                 head,
                 parts: items.iter().map(|item| (item.tensor, item.piece)).collect(),
             },
+            unchanged: file.unchanged,
         });
     }
 
@@ -131,8 +134,8 @@ fn index(stem: &str, names: &[Arc<str>], division: &Division<'_, '_>) -> Planned
             index.note(item, name);
         }
     }
-    for (items, name) in division.written.iter().zip(written) {
-        for item in items {
+    for (file, name) in division.written.iter().zip(written) {
+        for item in &file.items {
             index.note(item, name);
         }
     }
@@ -148,5 +151,6 @@ fn index(stem: &str, names: &[Arc<str>], division: &Division<'_, '_>) -> Planned
             head,
             parts: Vec::new(),
         },
+        unchanged: false,
     }
 }

@@ -5,6 +5,8 @@ mod lay;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
+
 use super::names::{TensorName, name_tensors};
 use super::{FileEntry, Manifest, Part, Place, Stretch, TensorEntry};
 use crate::state::{Checksum, DType, Data, State, Tensor};
@@ -50,6 +52,38 @@ pub struct PlannedFile {
     pub entry: FileEntry,
     /// Where its bytes come from.
     pub source: Source,
+    /// It holds only tensors that have not changed since the previous checkpoint.
+    pub unchanged: bool,
+}
+
+/// What a stretch of a tensor will hold if it does not change, and the file that is linked if all in it does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expected {
+    /// Number of the file.
+    pub file: usize,
+    /// Checksum of the bytes.
+    pub checksum: Checksum,
+}
+
+impl Plan {
+    /// For each stretch, in the order of the tensors and their pieces, what is expected of the next checkpoint:
+    /// that what has not changed this time will not change.
+    pub fn expected(&self) -> Vec<Option<Expected>> {
+        let unchanged = self.files.iter().enumerate();
+        let unchanged: HashMap<&str, usize> = unchanged
+            .filter(|(_, file)| file.unchanged)
+            .map(|(number, file)| (file.name.as_str(), number))
+            .collect();
+        let stretches = self.tensors.iter().flat_map(TensorEntry::stretches);
+        stretches
+            .map(|(_, stretch)| {
+                Some(Expected {
+                    file: *unchanged.get(&*stretch.file)?,
+                    checksum: stretch.checksum,
+                })
+            })
+            .collect()
+    }
 }
 
 /// Where the bytes of a planned file come from.
