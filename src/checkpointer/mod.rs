@@ -80,7 +80,7 @@ mod lane;
 mod ledger;
 mod lock;
 mod message;
-mod panic;
+pub(crate) mod panic;
 mod pending;
 mod reply;
 mod worker;

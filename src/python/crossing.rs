@@ -1,14 +1,14 @@
 //! Panics on their way to Python: they arrive as exceptions, and no report of them is printed.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::panic::{self, AssertUnwindSafe};
+use std::panic;
 use std::sync::Once;
 use std::thread;
 
 use pyo3::prelude::*;
 
 use super::errors;
+use crate::checkpointer::panic::catch;
 
 thread_local! {
     /// How many crossings this thread is inside.
@@ -30,9 +30,9 @@ thread_local! {
 /// What the body returns, or `pitstop.errors.CheckpointError` if it panicked.
 pub(super) fn crossing<T>(py_name: &str, body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     let inside = Inside::enter();
-    let outcome = panic::catch_unwind(AssertUnwindSafe(body));
+    let outcome = catch(body);
     drop(inside);
-    outcome.unwrap_or_else(|payload| Err(to_error(py_name, &text(payload))))
+    outcome.unwrap_or_else(|text| Err(to_error(py_name, &text)))
 }
 
 fn to_error(py_name: &str, text: &str) -> PyErr {
@@ -86,17 +86,4 @@ impl Drop for Inside {
     fn drop(&mut self) {
         DEPTH.set(DEPTH.get() - 1);
     }
-}
-
-fn text(payload: Box<dyn Any + Send>) -> String {
-    let payload = match payload.downcast::<String>() {
-        Ok(text) => return *text,
-        Err(payload) => payload,
-    };
-    if let Some(text) = payload.downcast_ref::<&'static str>() {
-        return (*text).to_owned();
-    }
-    // Its destructor may panic as well, and nothing would catch that: leaked.
-    std::mem::forget(payload);
-    "a panic without a text".to_owned()
 }

@@ -27,9 +27,23 @@ pub(super) struct Flattened {
 }
 
 /// Flattens `object`; `what` is what to call it in an error, such as `state`.
+///
+/// The memory stays where it is while `owners` are held, unless somebody gives an array other memory: for
+/// copying it at once, while the caller waits.
 pub(super) fn flatten(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Flattened> {
+    flatten_with(object, what, false)
+}
+
+/// As [`flatten`], for memory that is read while the user's code goes on: it stays where it is whatever is done
+/// to the arrays, as far as [`arrays::hold`] can see to it. Costs up to a microsecond more an array.
+pub(super) fn flatten_and_hold(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Flattened> {
+    flatten_with(object, what, true)
+}
+
+fn flatten_with(object: &Bound<'_, PyAny>, what: &str, hold: bool) -> PyResult<Flattened> {
     let mut flattener = Flattener {
         what,
+        hold,
         state: State::default(),
         owners: Vec::new(),
         lenders: Vec::new(),
@@ -50,6 +64,7 @@ pub(super) fn key_node(key: &Bound<'_, PyAny>) -> PyResult<Node> {
 
 struct Flattener<'a> {
     what: &'a str,
+    hold: bool,
     state: State,
     owners: Vec<Py<PyAny>>,
     lenders: Vec<Py<PyAny>>,
@@ -98,7 +113,7 @@ impl Flattener<'_> {
             };
         }
         match arrays::describe(object) {
-            Ok(Some(array)) => return self.array(object, &array, way),
+            Ok(Some(array)) => return self.array(object, array, way),
             Ok(None) => {}
             Err(refusal) => match self.jax_key(object, way) {
                 Some(result) => return result,
@@ -163,10 +178,13 @@ impl Flattener<'_> {
     }
 
     fn key<'py>(&mut self, key: &Bound<'py, PyAny>, way: &Way<'_, 'py>) -> PyResult<Node> {
+        match plain(key)? {
+            None | Some(Node::Float(_) | Node::Complex(..)) => {}
+            Some(node) => return Ok(node),
+        }
         let stored = self.state.tensors.len();
         let scalar = Numpy::get(key.py())?.map_or(Ok(false), |numpy| numpy.is_scalar(key))?;
-        let plain = matches!(plain(key)?, Some(node) if !matches!(node, Node::Float(_) | Node::Complex(..)));
-        if !plain && !scalar && !key.is_exact_instance_of::<PyTuple>() {
+        if !scalar && !key.is_exact_instance_of::<PyTuple>() {
             return Err(self.refuse(
                 key,
                 Some(way),
@@ -196,7 +214,7 @@ impl Flattener<'_> {
                     immutable: true,
                     ..array
                 };
-                self.push(&array)
+                self.push(array)
                     .map_err(|e| Refusal::from(e).at(&self.place(way), bytes.as_any()))
             }
             Ok(None) => Err(self.refuse(bytes.as_any(), way, "its memory cannot be reached")),
@@ -204,29 +222,30 @@ impl Flattener<'_> {
         }
     }
 
-    fn push(&mut self, array: &Array<'_>) -> PyResult<Node> {
-        let index = self.state.tensors.len();
-        self.state.tensors.push(array.tensor()?);
-        let owner = array.owner.clone().unbind();
+    fn push(&mut self, array: Array<'_>) -> PyResult<Node> {
+        let leaf = arrays::leaf(self.state.tensors.len(), array.kind.clone());
         if array.immutable {
-            &mut self.lenders
+            self.lenders.push(array.owner.clone().unbind());
+        } else if self.hold {
+            self.owners.push(arrays::hold(&array.owner)?.unbind());
         } else {
-            &mut self.owners
+            self.owners.push(array.owner.clone().unbind());
         }
-        .push(owner);
-        Ok(arrays::leaf(index, array.kind.clone()))
+        self.state.tensors.push(array.into_tensor()?);
+        Ok(leaf)
     }
 
     fn array<'py>(
         &mut self,
         object: &Bound<'py, PyAny>,
-        array: &Array<'py>,
+        array: Array<'py>,
         way: Parent<'_, 'py>,
     ) -> PyResult<Node> {
+        let of_torch = arrays::framework(&array.kind) == "torch";
         let leaf = self
             .push(array)
             .map_err(|e| Refusal::from(e).at(&self.place(way), object))?;
-        if arrays::framework(&array.kind) != "torch" {
+        if !of_torch {
             return Ok(leaf);
         }
         let py = object.py();

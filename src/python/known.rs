@@ -5,8 +5,29 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
 
-/// A framework that the user has imported, by its name in `sys.modules`; never imports it.
-pub(super) fn imported<'py>(py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+/// What `find` finds in a framework that the user has imported; looked up once, and never imported here.
+///
+/// While a framework is being imported, its module is there but not complete: `is_complete` tells.
+pub(super) fn once_imported<T: Send + Sync>(
+    py: Python<'_>,
+    found: &'static PyOnceLock<T>,
+    name: &str,
+    is_complete: fn(&Bound<'_, PyAny>) -> bool,
+    find: fn(&Bound<'_, PyAny>) -> PyResult<T>,
+) -> PyResult<Option<&'static T>> {
+    if let Some(known) = found.get(py) {
+        return Ok(Some(known));
+    }
+    match imported(py, name)? {
+        Some(module) if is_complete(&module) => {
+            found.get_or_try_init(py, || find(&module)).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A module that is imported, by its name in `sys.modules`.
+fn imported<'py>(py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let modules = MODULES.get_or_try_init(py, || -> PyResult<_> {
         Ok(py

@@ -11,6 +11,7 @@ mod build;
 mod checkpointer;
 mod core;
 mod crossing;
+mod dlpack;
 mod errors;
 mod fill;
 mod flatten;

@@ -9,6 +9,7 @@ use pyo3::types::{PyDict, PyWeakrefMethods, PyWeakrefReference};
 use super::arrays;
 use super::core::Core;
 use super::known::type_name;
+use super::submitting::Defer;
 use crate::state::{Data, State};
 
 /// Optimizers that wait for a deferred snapshot before they change anything.
@@ -75,6 +76,15 @@ impl Protected {
             .iter()
             .filter_map(|known| known.bind(py).upgrade())
             .collect()
+    }
+
+    /// Whether anything may be deferred.
+    pub(super) fn defers(&self, py: Python<'_>, defer: Defer) -> bool {
+        match defer {
+            Defer::All => true,
+            Defer::Protected => !self.alive(py).is_empty(),
+            Defer::None => false,
+        }
     }
 
     /// Which tensors of the state lie in memory that only protected optimizers change.

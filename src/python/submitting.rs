@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use super::core::{Core, Lent};
 use super::errors;
-use super::flatten::{Flattened, flatten};
+use super::flatten::{Flattened, flatten, flatten_and_hold};
 use super::handle::SaveHandle;
 use super::info::CheckpointInfo;
 use super::restoring;
@@ -79,7 +79,12 @@ pub(super) fn submit(
         mut state,
         owners,
         lenders,
-    } = flatten(state, "state")?;
+    } = if core.options.memory_limit.is_some() || core.protected.defers(py, defer) {
+        // It is read while the user's code goes on, or for as long as writing takes.
+        flatten_and_hold(state, "state")?
+    } else {
+        flatten(state, "state")?
+    };
     let mut broken_rule = None;
     if terms.policy.has_callable() {
         let rule = retention_after(py, core, &terms.policy, step, state.nbytes(), &options);

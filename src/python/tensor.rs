@@ -7,7 +7,7 @@
 mod ground;
 mod lend;
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -294,9 +294,9 @@ pub(super) struct NumpyArray {
     pub(super) data: usize,
     pub(super) itemsize: usize,
     pub(super) shape: Vec<u64>,
-    pub(super) strides: Vec<i64>,
+    /// In bytes; `None`: C order without gaps.
+    pub(super) strides: Option<Vec<i64>>,
     pub(super) writable: bool,
-    pub(super) contiguous: bool,
 }
 
 #[repr(C)]
@@ -330,6 +330,7 @@ pub(super) fn array_struct(array: &Bound<'_, PyAny>) -> PyResult<NumpyArray> {
         // SAFETY: the structure holds `nd` extents and as many strides.
         _ => unsafe { std::slice::from_raw_parts(from, axes) },
     };
+    let gaps = interface.flags & CONTIGUOUS == 0;
     Ok(NumpyArray {
         data: interface.data as usize,
         itemsize: interface.itemsize as usize,
@@ -337,63 +338,12 @@ pub(super) fn array_struct(array: &Bound<'_, PyAny>) -> PyResult<NumpyArray> {
             .iter()
             .map(|&extent| extent as u64)
             .collect(),
-        strides: list(interface.strides)
-            .iter()
-            .map(|&stride| stride as i64)
-            .collect(),
+        strides: gaps.then(|| {
+            list(interface.strides)
+                .iter()
+                .map(|&stride| stride as i64)
+                .collect()
+        }),
         writable: interface.flags & WRITEABLE != 0,
-        contiguous: interface.flags & CONTIGUOUS != 0,
     })
-}
-
-/// What a DLPack capsule says of an array. <https://dmlc.github.io/dlpack/latest/c_api.html>
-pub(super) struct DlpackArray {
-    pub(super) data: usize,
-    /// Type code, bits and lanes of an element.
-    pub(super) dtype: (u8, u8, u16),
-    pub(super) shape: Vec<u64>,
-    /// In elements; `None`: C order.
-    pub(super) strides: Option<Vec<i64>>,
-}
-
-#[repr(C)]
-struct DlTensor {
-    data: *mut c_void,
-    device_type: i32,
-    device_id: i32,
-    ndim: i32,
-    code: u8,
-    bits: u8,
-    lanes: u16,
-    shape: *const i64,
-    strides: *const i64,
-    byte_offset: u64,
-}
-
-const DL_CPU: i32 = 1;
-
-/// Reads a DLPack capsule, which goes on owning what it describes; `None` if that is not in host memory.
-pub(super) fn dlpack(capsule: &Bound<'_, PyCapsule>) -> PyResult<Option<DlpackArray>> {
-    const NAME: &CStr = c"dltensor";
-    let pointer = capsule.pointer_checked(Some(NAME))?.cast::<DlTensor>();
-    // SAFETY: a capsule of this name points to a managed tensor, which starts with the tensor itself.
-    let tensor = unsafe { pointer.as_ref() };
-    if tensor.device_type != DL_CPU {
-        return Ok(None);
-    }
-    let axes = usize::try_from(tensor.ndim).unwrap_or(0);
-    let list = |from: *const i64| match axes {
-        0 => Vec::new(),
-        // SAFETY: the tensor has `ndim` extents, and as many strides unless the pointer is null.
-        _ => unsafe { std::slice::from_raw_parts(from, axes) }.to_vec(),
-    };
-    Ok(Some(DlpackArray {
-        data: tensor.data as usize + tensor.byte_offset as usize,
-        dtype: (tensor.code, tensor.bits, tensor.lanes),
-        shape: list(tensor.shape)
-            .into_iter()
-            .map(|extent| extent as u64)
-            .collect(),
-        strides: (!tensor.strides.is_null()).then(|| list(tensor.strides)),
-    }))
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::tensor::extent;
-use super::{DType, Data, Memory, State, Tensor, View};
+use super::{DType, Data, Memory, Node, State, Tensor, View};
 
 /// A tensor in memory, by absolute addresses.
 struct Placed {
@@ -14,7 +14,10 @@ struct Placed {
     high: usize,
 }
 
-/// What a leaf that pointed at a tensor points at now.
+/// Tensors that their leaves no longer point at, by index.
+type Moved = HashMap<usize, Target>;
+
+/// What a leaf points at instead.
 struct Target {
     index: usize,
     view: Option<View>,
@@ -29,24 +32,62 @@ impl State {
     /// Afterwards no two tensors of the state overlap, and none is unused.
     #[must_use]
     pub fn share_memory(self) -> State {
-        let mut targets: Vec<Target> = (0..self.tensors.len())
-            .map(|index| Target { index, view: None })
+        let State { root, mut tensors } = self;
+        let mut placed: Vec<Placed> = (0..)
+            .zip(&tensors)
+            .filter_map(|(index, tensor)| place(index, tensor))
             .collect();
-        let mut tensors = self.tensors;
-        let distinct = merge_identical(&tensors, &mut targets);
-        for group in overlapping_groups(distinct) {
-            share_group(&group, &mut tensors, &mut targets);
+        placed.sort_unstable_by_key(|p| (p.low, std::cmp::Reverse(p.high), p.index));
+        let mut moved = HashMap::new();
+        for group in overlapping(&placed).filter(|group| group.len() > 1) {
+            let distinct = merge_identical(group, &tensors, &mut moved);
+            if distinct.len() > 1 {
+                share_group(&distinct, &mut tensors, &mut moved);
+            }
         }
-        compact(self.root, tensors, &targets)
+        compact(root, tensors, &moved)
     }
 }
 
+fn place(index: usize, tensor: &Tensor) -> Option<Placed> {
+    let Data::Memory(memory) = &tensor.data else {
+        return None;
+    };
+    let nbytes = tensor.nbytes();
+    if nbytes == 0 {
+        return None;
+    }
+    let base = memory.region.bytes().as_ptr() as usize;
+    let (low, high) = extent(tensor.dtype, &tensor.shape, nbytes, memory)?;
+    let at = |offset: i128| base + offset as usize;
+    Some(Placed {
+        index,
+        start: base + memory.offset,
+        low: at(low),
+        high: at(high),
+    })
+}
+
+/// The groups of tensors that hang together because each shares memory with another; `placed` is sorted.
+fn overlapping(placed: &[Placed]) -> impl Iterator<Item = &[Placed]> {
+    let mut end = 0;
+    placed.chunk_by(move |one, next| {
+        end = one.high.max(end);
+        next.low < end
+    })
+}
+
 /// Points tensors that are the same view of the same memory at the first of them; returns the rest.
-fn merge_identical(tensors: &[Tensor], targets: &mut [Target]) -> Vec<Placed> {
+fn merge_identical<'a>(
+    group: &'a [Placed],
+    tensors: &[Tensor],
+    moved: &mut Moved,
+) -> Vec<&'a Placed> {
     let mut seen = HashMap::new();
     let mut distinct = Vec::new();
-    for (index, tensor) in tensors.iter().enumerate() {
-        let Some((placed, memory)) = place(index, tensor) else {
+    for placed in group {
+        let tensor = &tensors[placed.index];
+        let Data::Memory(memory) = &tensor.data else {
             continue;
         };
         let key = (
@@ -56,62 +97,23 @@ fn merge_identical(tensors: &[Tensor], targets: &mut [Target]) -> Vec<Placed> {
             &memory.strides,
             memory.big_endian,
         );
-        let first = *seen.entry(key).or_insert(index);
-        targets[index].index = first;
-        if first == index {
+        let index = *seen.entry(key).or_insert(placed.index);
+        if index == placed.index {
             distinct.push(placed);
+        } else {
+            moved.insert(placed.index, Target { index, view: None });
         }
     }
     distinct
 }
 
-fn place(index: usize, tensor: &Tensor) -> Option<(Placed, &Memory)> {
-    let Data::Memory(memory) = &tensor.data else {
-        return None;
-    };
-    if tensor.nbytes() == 0 {
-        return None;
-    }
-    let base = memory.region.bytes().as_ptr() as usize;
-    let (low, high) = extent(tensor.dtype, &tensor.shape, tensor.nbytes(), memory)?;
-    let at = |offset: i128| base + offset as usize;
-    Some((
-        Placed {
-            index,
-            start: base + memory.offset,
-            low: at(low),
-            high: at(high),
-        },
-        memory,
-    ))
-}
-
-fn overlapping_groups(mut placed: Vec<Placed>) -> Vec<Vec<Placed>> {
-    placed.sort_by_key(|p| (p.low, std::cmp::Reverse(p.high)));
-    let mut groups: Vec<Vec<Placed>> = Vec::new();
-    let mut end = 0;
-    for p in placed {
-        if p.low < end {
-            end = end.max(p.high);
-            if let Some(group) = groups.last_mut() {
-                group.push(p);
-            }
-        } else {
-            end = p.high;
-            groups.push(vec![p]);
-        }
-    }
-    groups.retain(|group| group.len() > 1);
-    groups
-}
-
-fn share_group(group: &[Placed], tensors: &mut Vec<Tensor>, targets: &mut [Target]) {
+fn share_group(group: &[&Placed], tensors: &mut Vec<Tensor>, moved: &mut Moved) {
     let low = group.iter().map(|p| p.low).min().unwrap_or(0);
     let high = group.iter().map(|p| p.high).max().unwrap_or(0);
     if !byte_order_agrees(group, tensors) {
         return;
     }
-    let spans = |p: &&Placed| {
+    let spans = |p: &&&Placed| {
         p.low == low && p.high == high && tensors[p.index].bytes_in_memory_order().is_some()
     };
     let base = match group.iter().find(spans) {
@@ -126,18 +128,19 @@ fn share_group(group: &[Placed], tensors: &mut Vec<Tensor>, targets: &mut [Targe
     };
     for p in group.iter().filter(|p| p.index != base) {
         let view = view_of(p, low, &tensors[p.index]);
-        targets[p.index] = Target {
+        let target = Target {
             index: base,
             view: Some(view),
         };
+        moved.insert(p.index, target);
     }
 }
 
 /// A view cannot say that its bytes are swapped, so all of a group must agree; and swapping is by element,
 /// so a swapped group must be of one type.
-fn byte_order_agrees(group: &[Placed], tensors: &[Tensor]) -> bool {
+fn byte_order_agrees(group: &[&Placed], tensors: &[Tensor]) -> bool {
     let swapped = |p: &Placed| matches!(&tensors[p.index].data, Data::Memory(m) if m.big_endian);
-    let first = &group[0];
+    let first = group[0];
     group.iter().all(|p| {
         swapped(p) == swapped(first)
             && (!swapped(first) || tensors[p.index].dtype == tensors[first.index].dtype)
@@ -172,7 +175,7 @@ pub(super) fn c_strides(dtype: DType, shape: &[u64]) -> Vec<i64> {
 }
 
 /// A one-dimensional tensor over the memory of the whole group, if one region covers it.
-fn flat_tensor(group: &[Placed], low: usize, high: usize, tensors: &[Tensor]) -> Option<Tensor> {
+fn flat_tensor(group: &[&Placed], low: usize, high: usize, tensors: &[Tensor]) -> Option<Tensor> {
     let memory = group.iter().find_map(|p| match &tensors[p.index].data {
         Data::Memory(memory) => span(memory, low, high),
         _ => None,
@@ -218,33 +221,43 @@ fn span(memory: &Memory, low: usize, high: usize) -> Option<Memory> {
 }
 
 /// Drops the tensors that no leaf refers to and renumbers the rest in the order of the tree.
-fn compact(mut root: super::Node, tensors: Vec<Tensor>, targets: &[Target]) -> State {
+fn compact(mut root: Node, tensors: Vec<Tensor>, moved: &Moved) -> State {
+    if moved.is_empty() && is_compact(&root, tensors.len()) {
+        return State { root, tensors };
+    }
+    let mut numbers = vec![None; tensors.len()];
     let mut slots: Vec<Option<Tensor>> = tensors.into_iter().map(Some).collect();
-    let mut numbers: HashMap<usize, usize> = HashMap::new();
     let mut kept = Vec::new();
     root.for_each_tensor_mut(&mut |leaf| {
-        let Some(target) = targets.get(leaf.index) else {
+        // The tensor that this one was merged into may itself have become a view.
+        while let Some(target) = moved.get(&leaf.index) {
+            leaf.index = target.index;
+            if target.view.is_some() {
+                leaf.view.clone_from(&target.view);
+            }
+        }
+        let Some(slot) = slots.get_mut(leaf.index) else {
             return;
         };
-        // The tensor that this one was merged into may itself have become a view.
-        let target = if target.view.is_none() {
-            &targets[target.index]
-        } else {
-            target
-        };
-        let (index, view) = (target.index, target.view.clone());
-        leaf.index = *numbers.entry(index).or_insert_with(|| {
-            kept.extend(slots[index].take());
+        leaf.index = *numbers[leaf.index].get_or_insert_with(|| {
+            kept.extend(slot.take());
             kept.len() - 1
         });
-        if view.is_some() {
-            leaf.view = view;
-        }
     });
     State {
         root,
         tensors: kept,
     }
+}
+
+/// Whether each tensor has one leaf, in the order of the tree.
+fn is_compact(root: &Node, tensors: usize) -> bool {
+    let (mut leaves, mut in_order) = (0, true);
+    root.for_each_tensor(&mut |leaf| {
+        in_order &= leaf.index == leaves;
+        leaves += 1;
+    });
+    in_order && leaves == tensors
 }
 
 impl Tensor {
@@ -265,7 +278,7 @@ impl Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::{Node, Region, TensorRef};
+    use crate::state::{Region, TensorRef};
 
     fn region(bytes: usize) -> Arc<dyn Region> {
         Arc::new((0..bytes).map(|i| i as u8).collect::<Vec<u8>>())

@@ -36,18 +36,27 @@ impl Tensor {
     /// [`ShapeError`] if the size is no whole number of bytes or overflows, if the data in memory does not
     /// hold it, or if pieces do not tile it.
     pub fn new(dtype: DType, shape: &[u64], data: Data) -> Result<Tensor, ShapeError> {
+        Tensor::of_shape(dtype, shape.to_vec(), data)
+    }
+
+    /// As [`new`](Self::new), of a shape that it keeps.
+    pub(crate) fn of_shape(
+        dtype: DType,
+        shape: Vec<u64>,
+        data: Data,
+    ) -> Result<Tensor, ShapeError> {
         let fail = |why: &str| ShapeError {
             dtype,
-            shape: shape.to_vec(),
+            shape: shape.clone(),
             why: why.to_owned(),
         };
-        let elements = count(shape).ok_or_else(|| fail("too many elements"))?;
+        let elements = count(&shape).ok_or_else(|| fail("too many elements"))?;
         let nbytes = dtype
             .nbytes(elements)
             .ok_or_else(|| fail("not a whole number of bytes"))?;
         match &data {
             Data::Memory(memory) => {
-                let (low, high) = extent(dtype, shape, nbytes, memory)
+                let (low, high) = extent(dtype, &shape, nbytes, memory)
                     .ok_or_else(|| fail("its strides reach outside the memory"))?;
                 if low < 0 || high > memory.region.bytes().len() as i128 {
                     return Err(fail("it reaches outside the memory"));
@@ -55,13 +64,13 @@ impl Tensor {
             }
             Data::Stored(_) => {}
             Data::Pieces(pieces) => {
-                check_tiling(dtype, shape, elements, pieces).map_err(|why| fail(&why))?;
+                check_tiling(dtype, &shape, elements, pieces).map_err(|why| fail(&why))?;
             }
         }
         Ok(Tensor {
             name: String::new(),
             dtype,
-            shape: shape.to_vec(),
+            shape,
             data,
             checksum: None,
         })

@@ -7,9 +7,10 @@ use pyo3::types::{PyByteArray, PyBytes, PyCapsule, PyMemoryView};
 
 use super::numpy::{kind, with_inner};
 use super::{Array, Shown, framework, logical, unsupported};
+use crate::python::dlpack;
 use crate::python::errors::Refusal;
 use crate::python::known::Std;
-use crate::python::tensor::{Extent, Memory, dlpack};
+use crate::python::tensor::{Extent, Memory};
 use crate::state::DType;
 
 pub(super) fn describe<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Array<'py>>, Refusal> {
@@ -25,7 +26,8 @@ pub(super) fn describe<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Array<'
 fn from_dlpack<'py>(object: &Bound<'py, PyAny>) -> Result<Array<'py>, Refusal> {
     let capsule = object.call_method0("__dlpack__")?;
     let not_host = || unsupported("an array that is not in host memory; copy it to the host first");
-    let raw = dlpack(capsule.cast::<PyCapsule>().map_err(PyErr::from)?)?.ok_or_else(not_host)?;
+    let raw = dlpack::of_capsule(capsule.cast::<PyCapsule>().map_err(PyErr::from)?)?
+        .ok_or_else(not_host)?;
     let (stored, inner) = match raw.dtype {
         (0, 8, 1) => (DType::I8, None),
         (0, 16, 1) => (DType::I16, None),

@@ -3,81 +3,86 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyType};
 
 use super::numpy::Numpy;
-use super::{Array, Shown, unsupported};
+use super::{Array, Shown, incomplete, unsupported};
 use crate::python::errors::Refusal;
-use crate::python::known::{imported, text};
+use crate::python::known::{once_imported, text};
 use crate::python::tensor::Memory;
 
 pub(in crate::python) struct Jax {
     array: Py<PyAny>,
     tracer: Py<PyAny>,
     prng_key: Py<PyAny>,
+    /// The class of arrays with values, known from the first of them.
+    concrete: PyOnceLock<Py<PyType>>,
 }
 
 impl Jax {
     /// JAX, if the user has imported it.
     pub(in crate::python) fn get(py: Python<'_>) -> PyResult<Option<&'static Jax>> {
         static JAX: PyOnceLock<Jax> = PyOnceLock::new();
-        if let Some(jax) = JAX.get(py) {
-            return Ok(Some(jax));
-        }
-        // While JAX itself is being imported, its module is there but not complete.
-        let complete = |module: &Bound<'_, PyAny>| module.hasattr("random").unwrap_or(false);
-        let Some(module) = imported(py, "jax")?.filter(complete) else {
-            return Ok(None);
-        };
-        JAX.get_or_try_init(py, || {
-            Ok(Jax {
-                array: module.getattr("Array")?.unbind(),
-                tracer: module.getattr("core")?.getattr("Tracer")?.unbind(),
-                prng_key: module.getattr("dtypes")?.getattr("prng_key")?.unbind(),
-            })
-        })
-        .map(Some)
+        let is_complete = |module: &Bound<'_, PyAny>| module.hasattr("random").unwrap_or(false);
+        once_imported(py, &JAX, "jax", is_complete, Jax::find)
     }
 
     /// JAX, imported because an array is wanted.
     pub(in crate::python) fn import(py: Python<'_>) -> PyResult<&'static Jax> {
         py.import("jax")?;
-        Jax::get(py)?
-            .ok_or_else(|| PyValueError::new_err("JAX cannot be used while it is being imported"))
+        Jax::get(py)?.ok_or_else(|| incomplete("JAX"))
+    }
+
+    fn find(module: &Bound<'_, PyAny>) -> PyResult<Jax> {
+        Ok(Jax {
+            array: module.getattr("Array")?.unbind(),
+            tracer: module.getattr("core")?.getattr("Tracer")?.unbind(),
+            prng_key: module.getattr("dtypes")?.getattr("prng_key")?.unbind(),
+            concrete: PyOnceLock::new(),
+        })
     }
 
     pub(in crate::python) fn is_array(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
-        object.is_instance(self.array.bind(object.py()))
+        Ok(self.is_concrete(object) || object.is_instance(self.array.bind(object.py()))?)
+    }
+
+    fn is_concrete(&self, object: &Bound<'_, PyAny>) -> bool {
+        let known = self.concrete.get(object.py());
+        known.is_some_and(|class| object.get_type().is(class))
     }
 
     /// A typed random key, as `jax.random.key` makes them.
     pub(in crate::python) fn is_key(&self, array: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = array.py();
+        let dtype = array.getattr(pyo3::intern!(py, "dtype"))?;
+        if Numpy::import(py)?.is_dtype(&dtype)? {
+            return Ok(false);
+        }
         let is_sub = py.import("jax")?.getattr("dtypes")?.getattr("issubdtype")?;
-        is_sub
-            .call1((array.getattr("dtype")?, self.prng_key.bind(py)))?
-            .extract()
+        is_sub.call1((dtype, self.prng_key.bind(py)))?.extract()
     }
 
     pub(super) fn describe<'py>(&self, array: &Bound<'py, PyAny>) -> Result<Array<'py>, Refusal> {
         let py = array.py();
-        if array.is_instance(self.tracer.bind(py))? {
-            return Err(unsupported(
-                "a traced value has no contents; save outside jax.jit",
-            ));
+        if !self.is_concrete(array) {
+            if array.is_instance(self.tracer.bind(py))? {
+                return Err(unsupported(
+                    "a traced value has no contents; save outside jax.jit",
+                ));
+            }
+            if self.is_key(array)? {
+                return Err(unsupported("a typed random key is no array of numbers"));
+            }
         }
-        if self.is_key(array)? {
-            return Err(unsupported("a typed random key is no array of numbers"));
-        }
-        let sharding = array.getattr("sharding")?;
-        let devices = sharding.getattr("device_set")?.len()?;
-        if devices > 1 && !sharding.getattr("is_fully_replicated")?.extract::<bool>()? {
+        let whole = array.getattr(pyo3::intern!(py, "is_fully_replicated"))?;
+        if !whole.extract::<bool>()? {
             return Err(unsupported(
                 "an array sharded over several devices; gather it first with jax.device_get",
             ));
         }
-        let view = py.import("numpy")?.call_method1("asarray", (array,))?;
         let numpy = Numpy::import(py)?;
+        let view = numpy.view(array)?;
+        self.concrete.get_or_init(py, || array.get_type().unbind());
         let described = numpy.describe(&view)?;
         let kind = format!(
             "jax{}",

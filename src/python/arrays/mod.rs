@@ -35,7 +35,7 @@ pub(super) struct Array<'py> {
     pub(super) immutable: bool,
     /// The memory may be written to.
     pub(super) writable: bool,
-    /// What keeps the memory in place: the array itself or a copy of it on the host.
+    /// What owns the memory: the array itself or a copy of it on the host. [`hold`] makes it hold on.
     pub(super) owner: Bound<'py, PyAny>,
     /// The memory is a copy on the host, not that of the array.
     pub(super) copied: bool,
@@ -66,17 +66,32 @@ pub(super) fn describe<'py>(object: &Bound<'py, PyAny>) -> Result<Option<Array<'
     buffer::describe(object)
 }
 
+/// What keeps memory in place while it is held, whatever is done to its `owner` meanwhile. Out of reach are only
+/// calls that free memory under everybody who refers to it, such as `resize_` of torch to more elements.
+pub(super) fn hold<'py>(owner: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = owner.py();
+    if let Some(torch) = torch::Torch::get(py)?
+        && torch.is_tensor(owner)?
+    {
+        return torch.hold(owner);
+    }
+    match numpy::Numpy::get(py)? {
+        Some(numpy) if numpy.is_array(owner)? => numpy.hold(owner),
+        _ => Ok(owner.clone()),
+    }
+}
+
 impl Array<'_> {
-    /// The tensor over the array's memory.
-    pub(super) fn tensor(&self) -> PyResult<Tensor> {
+    /// The tensor over the array's memory, which is valid while its owner is held.
+    pub(super) fn into_tensor(self) -> PyResult<Tensor> {
         let memory = Memory {
             region: Arc::new(self.extent.region()),
             offset: self.extent.offset(),
-            strides: self.strides.clone(),
+            strides: self.strides,
             big_endian: self.big_endian,
             immutable: self.immutable,
         };
-        Tensor::new(self.dtype, &self.shape, Data::Memory(memory))
+        Tensor::of_shape(self.dtype, self.shape, Data::Memory(memory))
             .map_err(|e| PyValueError::new_err(e.to_string()))
     }
 
@@ -191,6 +206,11 @@ pub(super) fn leaf(index: usize, kind: Cow<'static, str>) -> Node {
         kind,
         view: None,
     })
+}
+
+/// A framework that is wanted while somebody is still importing it.
+fn incomplete(name: &str) -> PyErr {
+    PyValueError::new_err(format!("{name} cannot be used while it is being imported"))
 }
 
 fn unsupported(why: impl Into<String>) -> Refusal {

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyTuple, PyType, PyWeakrefReference};
 
-use super::{Array, Shown, logical, unsupported};
+use super::{Array, Shown, incomplete, logical, unsupported};
 use crate::python::errors::Refusal;
-use crate::python::known::{imported, text};
+use crate::python::known::{once_imported, text};
 use crate::python::tensor::{Extent, Memory, array_struct};
 use crate::state::DType;
 
@@ -18,6 +18,9 @@ pub(in crate::python) struct Numpy {
     generic: Py<PyType>,
     dtype: Py<PyType>,
     memmap: Py<PyType>,
+    asarray: Py<PyAny>,
+    /// The element types of NumPy's own that are stored as they are: each is one object in all of the process.
+    plain: Vec<(Py<PyAny>, DType)>,
 }
 
 /// How the elements of a NumPy type are stored.
@@ -27,41 +30,55 @@ struct Storage {
     inner: Option<u64>,
     /// The NumPy type in words, where the stored one does not say it.
     logical: Option<String>,
+    /// Stored in the other byte order. What is no number is kept byte by byte, in its own order.
+    big_endian: bool,
+}
+
+impl Storage {
+    fn plain(dtype: DType) -> Storage {
+        Storage {
+            dtype,
+            inner: None,
+            logical: None,
+            big_endian: false,
+        }
+    }
 }
 
 impl Numpy {
     /// NumPy, if the user has imported it.
     pub(in crate::python) fn get(py: Python<'_>) -> PyResult<Option<&'static Numpy>> {
         static NUMPY: PyOnceLock<Numpy> = PyOnceLock::new();
-        if let Some(numpy) = NUMPY.get(py) {
-            return Ok(Some(numpy));
-        }
-        // While NumPy itself is being imported, its module is there but not complete.
-        let Some(module) =
-            imported(py, "numpy")?.filter(|module| module.hasattr("memmap").unwrap_or(false))
-        else {
-            return Ok(None);
-        };
-        let class = |name: &str| -> PyResult<Py<PyType>> {
-            Ok(module.getattr(name)?.cast_into::<PyType>()?.unbind())
-        };
-        NUMPY
-            .get_or_try_init(py, || {
-                Ok(Numpy {
-                    array: class("ndarray")?,
-                    generic: class("generic")?,
-                    dtype: class("dtype")?,
-                    memmap: class("memmap")?,
-                })
-            })
-            .map(Some)
+        let is_complete = |module: &Bound<'_, PyAny>| module.hasattr("memmap").unwrap_or(false);
+        once_imported(py, &NUMPY, "numpy", is_complete, Numpy::find)
     }
 
     /// NumPy, imported because an array is wanted.
     pub(in crate::python) fn import(py: Python<'_>) -> PyResult<&'static Numpy> {
         py.import("numpy")?;
-        Numpy::get(py)?
-            .ok_or_else(|| PyValueError::new_err("NumPy cannot be used while it is being imported"))
+        Numpy::get(py)?.ok_or_else(|| incomplete("NumPy"))
+    }
+
+    fn find(module: &Bound<'_, PyAny>) -> PyResult<Numpy> {
+        let class = |name: &str| -> PyResult<Py<PyType>> {
+            Ok(module.getattr(name)?.cast_into::<PyType>()?.unbind())
+        };
+        let dtype = class("dtype")?;
+        let plain = |stored: DType| -> Option<PyResult<(Py<PyAny>, DType)>> {
+            let found = dtype.bind(module.py()).call1((plain_name(stored)?,));
+            Some(found.map(|found| (found.unbind(), stored)))
+        };
+        Ok(Numpy {
+            plain: COMMON_FIRST
+                .into_iter()
+                .filter_map(plain)
+                .collect::<PyResult<_>>()?,
+            array: class("ndarray")?,
+            generic: class("generic")?,
+            memmap: class("memmap")?,
+            asarray: module.getattr("asarray")?.unbind(),
+            dtype,
+        })
     }
 
     pub(in crate::python) fn is_array(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -74,6 +91,11 @@ impl Numpy {
 
     pub(in crate::python) fn is_dtype(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
         object.is_instance(self.dtype.bind(object.py()))
+    }
+
+    /// As `numpy.asarray`, which copies only what it has to.
+    pub(super) fn view<'py>(&self, array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.asarray.bind(array.py()).call1((array,))
     }
 
     pub(super) fn describe<'py>(&self, array: &Bound<'py, PyAny>) -> Result<Array<'py>, Refusal> {
@@ -89,14 +111,14 @@ impl Numpy {
             dtype: stored,
             inner,
             logical,
-        } = storage(&dtype)?;
+            big_endian,
+        } = match self.plain.iter().find(|(plain, _)| plain.is(&dtype)) {
+            Some((_, stored)) => Storage::plain(*stored),
+            None => storage(&dtype)?,
+        };
         let raw = array_struct(array)?;
-        let order: String = dtype.getattr(pyo3::intern!(py, "byteorder"))?.extract()?;
-        // Only for types that are stored as numbers; the others are kept byte by byte, in their own order.
-        let big_endian = order == ">" && stored != DType::U8;
-        let strides = (!raw.contiguous).then(|| raw.strides.clone());
-        let extent = Extent::new(raw.data, raw.itemsize, &raw.shape, strides.as_deref());
-        let (shape, strides) = with_inner(raw.shape, strides, inner, stored.itemsize());
+        let extent = Extent::new(raw.data, raw.itemsize, &raw.shape, raw.strides.as_deref());
+        let (shape, strides) = with_inner(raw.shape, raw.strides, inner, stored.itemsize());
         Ok(Array {
             dtype: stored,
             extent: if shape.contains(&0) {
@@ -113,6 +135,19 @@ impl Numpy {
             owner: array.clone(),
             copied: false,
         })
+    }
+
+    /// The array that owns the memory, which NumPy does not resize while there are weak references to it, with
+    /// one of those; and what it has the memory from, if that is not its own.
+    pub(super) fn hold<'py>(&self, array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let name = pyo3::intern!(array.py(), "base");
+        let (mut owner, mut base) = (array.clone(), array.getattr(name)?);
+        while self.is_array(&base)? {
+            (base, owner) = (base.getattr(name)?, base);
+        }
+        let pin = PyWeakrefReference::new(&owner)?;
+        let held = (owner, pin, super::hold(&base)?);
+        Ok(held.into_pyobject(array.py())?.into_any())
     }
 
     pub(super) fn make<'py>(
@@ -198,13 +233,8 @@ fn storage(dtype: &Bound<'_, PyAny>) -> Result<Storage, Refusal> {
     let py = dtype.py();
     let kind: char = dtype.getattr(pyo3::intern!(py, "kind"))?.extract()?;
     let itemsize: u64 = dtype.getattr(pyo3::intern!(py, "itemsize"))?.extract()?;
-    let plain = |dtype| {
-        Ok(Storage {
-            dtype,
-            inner: None,
-            logical: None,
-        })
-    };
+    let order: char = dtype.getattr(pyo3::intern!(py, "byteorder"))?.extract()?;
+    let swapped = order == '>';
     let numbers = match (kind, itemsize) {
         ('b', 1) => Some(DType::Bool),
         ('i', 1) => Some(DType::I8),
@@ -222,48 +252,50 @@ fn storage(dtype: &Bound<'_, PyAny>) -> Result<Storage, Refusal> {
         _ => None,
     };
     let scalar = dtype.getattr(pyo3::intern!(py, "type"))?;
-    let builtin = scalar
-        .getattr(pyo3::intern!(py, "__module__"))?
-        .extract::<String>()?
-        == "numpy";
+    let builtin = text(&scalar.getattr(pyo3::intern!(py, "__module__"))?)? == "numpy";
     if let Some(number) = numbers.filter(|_| builtin) {
-        let swapped = dtype
-            .getattr(pyo3::intern!(py, "byteorder"))?
-            .extract::<char>()?
-            == '>';
-        let logical = if swapped {
-            Some(write_dtype(dtype)?)
-        } else {
-            None
-        };
         return Ok(Storage {
-            dtype: number,
-            inner: None,
-            logical,
+            logical: swapped.then(|| write_dtype(dtype)).transpose()?,
+            big_endian: swapped && number != DType::U8,
+            ..Storage::plain(number)
         });
     }
     let text = write_dtype(dtype)?;
-    match (kind, itemsize) {
-        ('c', 16) => Ok(Storage {
-            dtype: DType::F64,
-            inner: Some(2),
-            logical: Some(text),
-        }),
-        ('M' | 'm', 8) => Ok(Storage {
-            dtype: DType::I64,
-            inner: None,
-            logical: Some(text),
-        }),
-        _ => match text.strip_prefix("ml_dtypes.").and_then(from_ml_name) {
-            Some(known) => plain(known),
-            None => Ok(Storage {
-                dtype: DType::U8,
-                inner: Some(itemsize),
-                logical: Some(text),
-            }),
-        },
+    if let Some(known) = text.strip_prefix("ml_dtypes.").and_then(from_ml_name) {
+        return Ok(Storage {
+            big_endian: swapped,
+            ..Storage::plain(known)
+        });
     }
+    let (dtype, inner) = match (kind, itemsize) {
+        ('c', 16) => (DType::F64, Some(2)),
+        ('M' | 'm', 8) => (DType::I64, None),
+        _ => (DType::U8, Some(itemsize)),
+    };
+    Ok(Storage {
+        dtype,
+        inner,
+        logical: Some(text),
+        big_endian: swapped && dtype != DType::U8,
+    })
 }
+
+/// The element types that NumPy itself has, those that are looked for most often first.
+const COMMON_FIRST: [DType; 13] = [
+    DType::F32,
+    DType::F64,
+    DType::I64,
+    DType::F16,
+    DType::I32,
+    DType::U8,
+    DType::Bool,
+    DType::I8,
+    DType::I16,
+    DType::U16,
+    DType::U32,
+    DType::U64,
+    DType::C64,
+];
 
 /// Element types that NumPy itself has.
 fn plain_name(dtype: DType) -> Option<&'static str> {

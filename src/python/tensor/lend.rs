@@ -7,7 +7,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use super::{Bytes, DL_CPU, DlTensor, Memory};
+use super::{Bytes, Memory};
+use crate::python::dlpack::{DL_CPU, DlTensor};
 
 const NAME: &CStr = c"dltensor";
 
