@@ -132,6 +132,10 @@ fn copy(from: &[u8], into: &mut [u8]) {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
+#[expect(
+    clippy::cast_ptr_alignment,
+    reason = "loads need no alignment, and the stores are aligned"
+)]
 fn stream(from: &[u8], into: &mut [u8]) {
     use std::arch::x86_64::{__m256i, _mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
     const LANE: usize = 32;

@@ -60,9 +60,8 @@ fn captures(criterion: &mut Criterion) {
             bencher.iter_batched(
                 || state.clone(),
                 |state| {
-                    drop(black_box(
-                        capture(state, Capture::into(&arena)).expect("there is memory"),
-                    ))
+                    let captured = capture(state, Capture::into(&arena));
+                    drop(black_box(captured.expect("there is memory")));
                 },
                 BatchSize::PerIteration,
             );

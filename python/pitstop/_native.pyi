@@ -58,6 +58,7 @@ class AsyncCheckpointer:
         incremental: bool = True,
         fsync: bool = True,
         interval: Interval | None = None,
+        check_deferred: bool = False,
     ) -> Self: ...
     def save(
         self,
@@ -67,7 +68,9 @@ class AsyncCheckpointer:
         metrics: _Metrics | None = None,
         metadata: object = None,
         overwrite: bool = False,
+        deferred: bool | None = None,
     ) -> SaveHandle: ...
+    def protect(self, optimizer: object) -> None: ...
     @overload
     def restore(
         self,

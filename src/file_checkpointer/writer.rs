@@ -307,7 +307,7 @@ fn write_all(
         created.push(site.bin.create(site.storage, path, nbytes)?);
         total += nbytes;
     }
-    let fills: Vec<Fill<'_>> = created
+    let contents: Vec<Fill<'_>> = created
         .iter()
         .zip(files)
         .map(|(file, (_, segments))| Fill {
@@ -316,7 +316,7 @@ fn write_all(
         })
         .collect();
     let creating = clock.elapsed();
-    let took = fill(&fills, progress)?;
+    let took = fill(&contents, progress)?;
     ticket.timings.note_write(total, creating + took.write);
     ticket.timings.note_sync(took.sync);
     Ok(())

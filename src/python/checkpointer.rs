@@ -93,7 +93,11 @@ impl AsyncCheckpointer {
 impl AsyncCheckpointer {
     #[new]
     #[pyo3(signature = (directory, *, retention=None, interrupter=None, on_busy="wait", memory_limit=None, verify=true, incremental=true, fsync=true, check_deferred=false, interval=None))]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::fn_params_excessive_bools,
+        reason = "they are keywords in Python"
+    )]
     fn new(
         py: Python<'_>,
         directory: PathBuf,

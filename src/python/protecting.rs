@@ -39,7 +39,7 @@ pub(super) fn protect(core: &Arc<Core>, optimizer: &Bound<'_, PyAny>) -> PyResul
     let py = optimizer.py();
     let Some(register) = optimizer
         .getattr_opt(pyo3::intern!(py, "register_step_pre_hook"))?
-        .filter(|register| register.is_callable())
+        .filter(PyAnyMethods::is_callable)
     else {
         return Err(PyTypeError::new_err(format!(
             "protect takes an optimizer with register_step_pre_hook, as those of torch have, not {}; without one, \

@@ -192,7 +192,9 @@ fn leaves_mut<'a>(tensors: &'a mut [Tensor], files: &[usize]) -> Vec<Leaf<'a>> {
         };
         if matches!(tensor.data, Data::Pieces(_)) {
             if let Data::Pieces(pieces) = &mut tensor.data {
-                pieces.iter_mut().for_each(|piece| push(&mut piece.tensor));
+                for piece in pieces {
+                    push(&mut piece.tensor);
+                }
             }
         } else {
             push(tensor);

@@ -36,6 +36,10 @@ mod x86 {
     ///
     /// The processor has AVX. The slices are equally long.
     #[target_feature(enable = "avx")]
+    #[expect(
+        clippy::cast_ptr_alignment,
+        reason = "loads need no alignment, and the stores are aligned"
+    )]
     pub(super) unsafe fn copy(from: &[u8], into: &mut [u8]) {
         let head = into.as_ptr().align_offset(WIDTH).min(into.len());
         let (from_head, from) = from.split_at(head);

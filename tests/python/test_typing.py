@@ -108,12 +108,14 @@ SIGNATURES = {
     "AsyncCheckpointer": (
         {"directory": EMPTY},
         {"retention": None, "interrupter": None, "on_busy": "wait", "memory_limit": None}
-        | {"verify": True, "incremental": True, "fsync": True, "interval": None},
+        | {"verify": True, "incremental": True, "fsync": True, "interval": None}
+        | {"check_deferred": False},
     ),
     "AsyncCheckpointer.save": (
         {"step": EMPTY, "state": EMPTY},
-        {"metrics": None, "metadata": None, "overwrite": False},
+        {"metrics": None, "metadata": None, "overwrite": False, "deferred": None},
     ),
+    "AsyncCheckpointer.protect": ({"optimizer": EMPTY}, {}),
     "AsyncCheckpointer.restore": (
         {"step": None},
         {"into": None, "like": None, "only": None, "framework": None, "mmap": False},
