@@ -4,10 +4,10 @@
 //! where, and reads itself back without trusting a single number in it.
 
 pub mod checksum;
-mod distinct;
 mod json;
 mod manifest;
 mod names;
+mod order;
 mod plan;
 #[cfg(test)]
 mod roundtrip;

@@ -5,6 +5,7 @@ use super::{
     VERSION, first_line, malformed, view_fits,
 };
 use crate::format::json::Json;
+use crate::format::order::sort_by_name;
 use crate::format::tree::{self, Real};
 use crate::state::{Checksum, TensorRef};
 
@@ -67,7 +68,7 @@ impl Manifest {
 
     fn sorted_tensors(&self) -> Result<Vec<&TensorEntry>, FormatError> {
         let mut tensors: Vec<_> = self.tensors.iter().collect();
-        sort(&mut tensors);
+        sort_by_name(&mut tensors, |tensor| &tensor.key);
         match tensors.windows(2).find(|pair| pair[0].key == pair[1].key) {
             Some(twins) => Err(malformed(format!(
                 "two tensors are called {:?}",
@@ -76,30 +77,6 @@ impl Manifest {
             None => Ok(tensors),
         }
     }
-}
-
-/// By key. Keys mostly start alike, so what comes after that is compared, eight bytes at a time.
-fn sort(tensors: &mut Vec<&TensorEntry>) {
-    let Some(first) = tensors.first().map(|tensor| tensor.key.as_bytes()) else {
-        return;
-    };
-    let alike = tensors.iter().fold(first.len(), |alike, tensor| {
-        let pairs = std::iter::zip(first, tensor.key.as_bytes()).take(alike);
-        pairs.take_while(|(a, b)| a == b).count()
-    });
-    let word = |tensor: &TensorEntry| {
-        let mut word = [0; 8];
-        let rest = &tensor.key.as_bytes()[alike..];
-        let length = rest.len().min(8);
-        word[..length].copy_from_slice(&rest[..length]);
-        u64::from_be_bytes(word)
-    };
-    let mut keyed: Vec<_> = tensors
-        .iter()
-        .map(|tensor| (word(tensor), *tensor))
-        .collect();
-    keyed.sort_unstable_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.key.cmp(&other.key)));
-    *tensors = keyed.into_iter().map(|(_, tensor)| tensor).collect();
 }
 
 fn write_file(name: &str, file: &FileEntry, json: &mut Json) {

@@ -7,7 +7,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use super::distinct::surely_distinct;
+use super::order::surely_distinct;
 use crate::state::{Data, Node, State, Tensor};
 use claims::{Claims, numbered};
 use safe::{folded, safe_name, safe_stem};

@@ -1,13 +1,12 @@
 //! Names of the files, and where in them everything lies.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-
-use serde::Serialize;
 
 use super::divide::{Division, Reused, Written};
 use super::{FileEntry, Item, PlannedFile, Source};
 use crate::format::checksum;
+use crate::format::json::Json;
+use crate::format::order::sort_by_name;
 use crate::format::safetensors::{Slot, header};
 
 /// Where a stretch of bytes lies.
@@ -23,20 +22,6 @@ pub(super) struct Layout {
     pub(super) files: Vec<PlannedFile>,
     /// By the slot of the item.
     pub(super) spots: Vec<Option<Spot>>,
-}
-
-/// The index that loaders of sharded models look for.
-#[derive(Default, Serialize)]
-struct Index<'a> {
-    metadata: Metadata,
-    /// The file that each tensor lies in, by its name there.
-    weight_map: BTreeMap<&'a str, &'a str>,
-}
-
-#[derive(Default, Serialize)]
-struct Metadata {
-    /// Bytes of all tensors, without headers.
-    total_size: u64,
 }
 
 impl Layout {
@@ -119,27 +104,28 @@ impl Layout {
     }
 }
 
-impl<'a> Index<'a> {
-    fn note(&mut self, item: &Item<'a>, file: &'a str) {
-        self.metadata.total_size += item.nbytes;
-        self.weight_map.insert(item.local, file);
-    }
-}
-
+/// The index that loaders of sharded models look for.
 fn index(stem: &str, names: &[Arc<str>], division: &Division<'_, '_>) -> PlannedFile {
-    let mut index = Index::default();
     let (linked, written) = names.split_at(division.reused.len());
-    for (file, name) in division.reused.iter().zip(linked) {
-        for (item, _) in &file.items {
-            index.note(item, name);
-        }
-    }
-    for (file, name) in division.written.iter().zip(written) {
-        for item in &file.items {
-            index.note(item, name);
-        }
-    }
-    let head = serde_json::to_vec(&index).expect("text and numbers are JSON");
+    let linked = division.reused.iter().zip(linked);
+    let linked =
+        linked.flat_map(|(file, name)| file.items.iter().map(move |(item, _)| (*item, name)));
+    let written = division.written.iter().zip(written);
+    let written = written.flat_map(|(file, name)| file.items.iter().map(move |item| (*item, name)));
+    let mut entries: Vec<(&Item<'_>, &Arc<str>)> = linked.chain(written).collect();
+    sort_by_name(&mut entries, |(item, _)| item.local);
+
+    let mut json = Json::default();
+    json.raw("{\"metadata\":{\"total_size\":");
+    json.number(entries.iter().map(|(item, _)| item.nbytes).sum());
+    json.raw("},\"weight_map\":");
+    json.object(entries, |json, (item, file)| {
+        json.text(item.local);
+        json.raw(":");
+        json.text(file);
+    });
+    json.raw("}");
+    let head = json.0;
     PlannedFile {
         name: format!("{stem}.safetensors.index.json"),
         entry: FileEntry {

@@ -6,7 +6,7 @@ mod write;
 
 use std::collections::HashSet;
 
-use super::distinct::surely_distinct;
+use super::order::surely_distinct;
 use crate::state::{Node, TensorRef};
 
 pub(super) use read::{ReadTree, Text};
