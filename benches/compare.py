@@ -148,7 +148,9 @@ def records(options: argparse.Namespace, root: Path) -> Iterator[dict[str, Any]]
     limits_of = nbytes(make("W1", options.quick)) if "W1" in names else 0
     for round_ in range(options.rounds):
         if limits_of:
+            reserve.release()
             yield {"round": round_, "limits": limits(limits_of, root)}
+            reserve.hold()
         for name in names:
             selected = libraries(options, name)
             for workload in points(name, options.quick):

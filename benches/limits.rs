@@ -80,6 +80,8 @@ fn measure(bytes: usize, path: &Path, repetitions: usize) -> Result<Map<String, 
         }
         for (figure, direct) in [("read_buffered", false), ("read_direct", true)] {
             forget(path)?;
+            // The page cache takes these pages, which a virtual machine's host has not taken back yet.
+            drop(touched(bytes)?);
             add(figure, read(path, direct)?);
         }
         add("fsync_small", Some(fsync_small(path)?));
@@ -88,11 +90,18 @@ fn measure(bytes: usize, path: &Path, repetitions: usize) -> Result<Map<String, 
     Ok(seconds)
 }
 
-/// Memory on huge pages that is there already, and holds nothing that compresses.
-fn filled(bytes: usize) -> io::Result<MmapMut> {
+/// Memory on huge pages that is there already.
+fn touched(bytes: usize) -> io::Result<MmapMut> {
     let mut memory = MmapMut::map_anon(bytes)?;
     #[cfg(target_os = "linux")]
     let _ = memory.advise(memmap2::Advice::HugePage);
+    memory.iter_mut().step_by(SECTOR).for_each(|byte| *byte = 1);
+    Ok(memory)
+}
+
+/// As [`touched`], with bytes that do not compress.
+fn filled(bytes: usize) -> io::Result<MmapMut> {
+    let mut memory = touched(bytes)?;
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for word in memory.as_chunks_mut::<8>().0 {
         state ^= state << 13;
@@ -137,26 +146,22 @@ fn copy(from: &[u8], into: &mut [u8]) {
     reason = "loads need no alignment, and the stores are aligned"
 )]
 fn stream(from: &[u8], into: &mut [u8]) {
-    use std::arch::x86_64::{__m256i, _mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
-    const LANE: usize = 32;
-    let whole = from.len() / (4 * LANE) * (4 * LANE);
-    let (from, rest) = from.split_at(whole);
-    let (into, after) = into.split_at_mut(whole);
-    assert_eq!(into.as_ptr() as usize % LANE, 0, "maps start at a page");
-    for at in (0..whole).step_by(4 * LANE) {
-        // SAFETY: `at + 4 * LANE` is at most `whole`, the length of both; `into` is aligned to a lane, and so
-        // is `at`.
-        unsafe {
-            let source = from.as_ptr().add(at).cast::<__m256i>();
-            let target = into.as_mut_ptr().add(at).cast::<__m256i>();
-            let lanes = [0, 1, 2, 3].map(|lane| _mm256_loadu_si256(source.add(lane)));
-            for (lane, value) in lanes.into_iter().enumerate() {
-                _mm256_stream_si256(target.add(lane), value);
-            }
-        }
+    use std::arch::x86_64::{__m256i, _mm_sfence, _mm256_stream_si256};
+    // SAFETY: any bytes are a lane.
+    let (whole, rest) = unsafe {
+        let (head, lanes, rest) = from.align_to::<__m256i>();
+        assert!(head.is_empty(), "maps start at a page");
+        (lanes, rest)
+    };
+    // SAFETY: any bytes are a lane, and any lane is bytes.
+    let (head, lanes, after) = unsafe { into.align_to_mut::<__m256i>() };
+    assert!(head.is_empty(), "maps start at a page");
+    for (target, source) in lanes.iter_mut().zip(whole) {
+        // SAFETY: it is a reference, hence valid and aligned.
+        unsafe { _mm256_stream_si256(target, *source) };
     }
     _mm_sfence();
-    after[..rest.len()].copy_from_slice(rest);
+    after.copy_from_slice(rest);
 }
 
 /// Seconds to write the file and make it durable; `None` where `O_DIRECT` is not to be had.

@@ -343,7 +343,9 @@ class TorchSnapshot(Library):
 
 
 @register("lightning", "Lightning AsyncCheckpointIO")
-class Lightning(Library):
+class Lightning(TorchSave):
+    """Its files are those of torch.save."""
+
     modules = ("lightning.pytorch.plugins.io",)
     asynchronous = True
     same_restore = "torch_save"
@@ -367,8 +369,8 @@ class Lightning(Library):
 
 
 @register("nvidia_fork", "nvidia-resiliency-ext, fork")
-class NvidiaFork(Library):
-    """A forked child writes. It calls CUDA whether there is any or not: that call is taken out."""
+class NvidiaFork(TorchSave):
+    """A forked child calls torch.save. It calls CUDA whether there is any or not: that call is taken out."""
 
     modules = ("nvidia_resiliency_ext.checkpointing.async_ckpt.torch_ckpt",)
     asynchronous = True
