@@ -28,13 +28,13 @@ pub(super) struct Flattened {
 
 /// Flattens `object`; `what` is what to call it in an error, such as `state`.
 ///
-/// The memory stays where it is while `owners` are held, unless somebody gives an array other memory: for
-/// copying it at once, while the caller waits.
+/// The memory stays where it is while the owners are held and no code of the user runs: for copying it at once,
+/// while the caller waits.
 pub(super) fn flatten(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Flattened> {
     flatten_with(object, what, false)
 }
 
-/// As [`flatten`], for memory that is read while the user's code goes on: it stays where it is whatever is done
+/// As [`flatten`], for memory that is read while code of the user runs: it stays where it is whatever is done
 /// to the arrays, as far as [`arrays::hold`] can see to it. Costs up to a microsecond more an array.
 pub(super) fn flatten_and_hold(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Flattened> {
     flatten_with(object, what, true)
@@ -44,6 +44,7 @@ fn flatten_with(object: &Bound<'_, PyAny>, what: &str, hold: bool) -> PyResult<F
     let mut flattener = Flattener {
         what,
         hold,
+        held: 0,
         state: State::default(),
         owners: Vec::new(),
         lenders: Vec::new(),
@@ -65,6 +66,8 @@ pub(super) fn key_node(key: &Bound<'_, PyAny>) -> PyResult<Node> {
 struct Flattener<'a> {
     what: &'a str,
     hold: bool,
+    /// How many of the owners hold the memory already.
+    held: usize,
     state: State,
     owners: Vec<Py<PyAny>>,
     lenders: Vec<Py<PyAny>>,
@@ -224,15 +227,26 @@ impl Flattener<'_> {
 
     fn push(&mut self, array: Array<'_>) -> PyResult<Node> {
         let leaf = arrays::leaf(self.state.tensors.len(), array.kind.clone());
-        if array.immutable {
-            self.lenders.push(array.owner.clone().unbind());
-        } else if self.hold {
-            self.owners.push(arrays::hold(&array.owner)?.unbind());
+        let owners = if array.immutable {
+            &mut self.lenders
         } else {
-            self.owners.push(array.owner.clone().unbind());
+            &mut self.owners
+        };
+        owners.push(array.owner.clone().unbind());
+        if self.hold {
+            self.hold_seen(array.owner.py())?;
         }
         self.state.tensors.push(array.into_tensor()?);
         Ok(leaf)
+    }
+
+    /// Holds the memory of all arrays so far, since code of the user is about to run.
+    fn hold_seen(&mut self, py: Python<'_>) -> PyResult<()> {
+        for owner in &mut self.owners[self.held..] {
+            *owner = arrays::hold(owner.bind(py))?.unbind();
+        }
+        self.held = self.owners.len();
+        Ok(())
     }
 
     fn array<'py>(
@@ -322,6 +336,7 @@ impl Flattener<'_> {
             ));
         }
         if has_state(object)? {
+            self.hold_seen(py)?;
             let state = object.call_method0(pyo3::intern!(py, "state_dict"));
             let state = state.inspect_err(|error| {
                 let note = format!("pitstop: raised by state_dict of {}", self.place(way));

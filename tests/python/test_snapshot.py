@@ -154,3 +154,31 @@ def test_what_is_restored_does_not_change_the_checkpoint(checkpointer):
     if mapped.flags.writeable:
         mapped[:] = 5
     assert_same({"w": np.ones(1000)}, pitstop.restore(checkpointer.info(1).path))
+
+
+@pytest.mark.parametrize("limit", [None, 1])
+def test_an_array_cannot_be_resized_while_its_memory_is_read_and_can_be_afterwards(run, limit):
+    # Broke: an object that resized arrays when it was asked for its state had freed memory saved in their place.
+    refused = []
+
+    class Resizer:
+        def state_dict(self):
+            for array in (whole, viewed):
+                with pytest.raises(ValueError, match="resize"):
+                    array.resize(1_000_000, refcheck=False)
+                refused.append(array)
+            return {}
+
+        def load_state_dict(self, state):
+            pass
+
+    whole, viewed = np.arange(1000.0), np.arange(1000.0)
+    state = {"whole": whole, "view": viewed[10:][::2], "resizer": Resizer()}
+    with pitstop.AsyncCheckpointer(run, memory_limit=limit) as checkpointer:
+        checkpointer.save(1, state)
+        back = checkpointer.restore()
+    assert len(refused) == 2
+    np.testing.assert_array_equal(back["whole"], whole)
+    np.testing.assert_array_equal(back["view"], state["view"])
+    whole.resize(2000, refcheck=False)
+    viewed.resize(2000, refcheck=False)
