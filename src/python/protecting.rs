@@ -139,7 +139,13 @@ fn collect(object: &Bound<'_, PyAny>, stretches: &mut Vec<(usize, usize)>) -> Py
             .try_iter()?
             .try_for_each(|item| collect(&item?, stretches));
     }
-    if let Ok(Some(array)) = arrays::describe(object)
+    // Describing what lies on a device would copy it, and it is copied before `save` returns anyway.
+    let on_host = match object.getattr_opt(pyo3::intern!(object.py(), "is_cpu"))? {
+        Some(is_cpu) => is_cpu.is_truthy()?,
+        None => true,
+    };
+    if on_host
+        && let Ok(Some(array)) = arrays::describe(object)
         && !array.copied
     {
         stretches.push(array.extent.bounds());

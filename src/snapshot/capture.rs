@@ -116,6 +116,7 @@ fn without_unchanged<'a>(
         .partition(|leaf| expected(leaf).is_some());
     let jobs = hoped.iter().map(|leaf| Job {
         tensor: &*leaf.tensor,
+        len: leaf.len,
         into: None,
     });
     let mut changed = HashSet::new();
@@ -148,6 +149,7 @@ pub fn fill_checksums(state: &mut State) -> io::Result<()> {
     missing.retain(|leaf| leaf.tensor.checksum.is_none());
     let jobs = missing.iter().map(|leaf| Job {
         tensor: &*leaf.tensor,
+        len: leaf.len,
         into: None,
     });
     let checksums = transfer::run(jobs.collect(), Crew::Full);
@@ -171,19 +173,16 @@ struct Leaf<'a> {
     number: usize,
     /// Number of the file it goes to.
     file: usize,
-}
-
-impl Leaf<'_> {
-    fn len(&self) -> usize {
-        self.tensor.nbytes() as usize
-    }
+    /// Its size in bytes.
+    len: usize,
 }
 
 fn leaves_mut<'a>(tensors: &'a mut [Tensor], files: &[usize]) -> Vec<Leaf<'a>> {
     let mut leaves: Vec<Leaf<'a>> = Vec::with_capacity(tensors.len());
     for (index, tensor) in tensors.iter_mut().enumerate() {
-        let mut push = |tensor| {
+        let mut push = |tensor: &'a mut Tensor| {
             leaves.push(Leaf {
+                len: tensor.nbytes() as usize,
                 tensor,
                 index,
                 number: leaves.len(),
@@ -233,8 +232,8 @@ fn choose(leaves: Vec<Leaf<'_>>, limit: usize) -> Vec<Leaf<'_>> {
     for leaf in leaves.into_iter().rev() {
         // Each file may begin with a gap.
         let gap = if file == Some(leaf.file) { 0 } else { BLOCK };
-        if room + gap + leaf.len() <= limit {
-            room += gap + leaf.len();
+        if room + gap + leaf.len <= limit {
+            room += gap + leaf.len;
             file = Some(leaf.file);
             chosen.push(leaf);
         }
@@ -254,7 +253,7 @@ fn arrange(leaves: &[Leaf<'_>]) -> (Vec<usize>, usize) {
                 file = Some(leaf.file);
             }
             let place = end;
-            end += leaf.len();
+            end += leaf.len;
             place
         })
         .collect();
@@ -275,10 +274,11 @@ fn copy(
     let mut order = Vec::with_capacity(leaves.len());
     for (leaf, &place) in leaves.iter().zip(places) {
         let (_, from_place) = std::mem::take(&mut rest).split_at_mut(place - at);
-        let (into, after) = from_place.split_at_mut(leaf.len());
-        (rest, at) = (after, place + leaf.len());
+        let (into, after) = from_place.split_at_mut(leaf.len);
+        (rest, at) = (after, place + leaf.len);
         let job = Job {
             tensor: leaf.tensor,
+            len: leaf.len,
             into: Some(into),
         };
         let deferred = may_defer

@@ -118,7 +118,11 @@ fn compare(targets: Vec<(&Tensor, Option<&mut [u8]>)>, stop: &AtomicBool) -> Res
                 stored,
                 into,
             }),
-            _ => others.push(transfer::Job { tensor, into }),
+            _ => others.push(transfer::Job {
+                tensor,
+                len: tensor.nbytes() as usize,
+                into,
+            }),
         }
     }
     read::run(stored_jobs, stop)?;

@@ -1,12 +1,13 @@
 //! The engine: moves the bytes of many tensors at once and computes their checksums on the way.
 
 use std::io;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::{Layout, stream};
 use crate::format::checksum::{self, BLOCK};
-use crate::state::{Checksum, Data, Memory, Tensor};
+use crate::state::{Checksum, Data, Tensor};
 
 /// A thread takes about this many bytes at a time: a part of a large tensor, or many small ones. A whole
 /// number of checksum blocks.
@@ -19,6 +20,8 @@ const THREADS: usize = 4;
 /// A tensor, not in pieces, and where its stored form goes; without a destination it is only read.
 pub(super) struct Job<'a> {
     pub(super) tensor: &'a Tensor,
+    /// Size of its stored form, in bytes.
+    pub(super) len: usize,
     pub(super) into: Option<&'a mut [u8]>,
 }
 
@@ -26,6 +29,8 @@ pub(super) struct Job<'a> {
 struct Part<'a> {
     job: usize,
     tensor: &'a Tensor,
+    /// Size of the whole tensor, in bytes.
+    total: usize,
     /// First byte, in the stored form.
     start: usize,
     len: usize,
@@ -54,19 +59,16 @@ impl Crew {
 
 /// Runs all jobs; returns, in order, the checksum of each stored form.
 pub(super) fn run(jobs: Vec<Job<'_>>, crew: Crew) -> Vec<io::Result<Checksum>> {
-    let lengths: Vec<usize> = jobs
-        .iter()
-        .map(|job| job.tensor.nbytes() as usize)
-        .collect();
+    let lengths: Vec<usize> = jobs.iter().map(|job| job.len).collect();
     let blocks = |len: usize| len.div_ceil(BLOCK).max(1);
     let mut digests = vec![Checksum(0); lengths.iter().copied().map(blocks).sum()];
     let failures = {
         let mut rest = digests.as_mut_slice();
         let mut batches = Batches::default();
-        for (index, (job, &len)) in jobs.into_iter().zip(&lengths).enumerate() {
-            let (digests, others) = std::mem::take(&mut rest).split_at_mut(blocks(len));
+        for (index, job) in jobs.into_iter().enumerate() {
+            let (digests, others) = std::mem::take(&mut rest).split_at_mut(blocks(job.len));
             rest = others;
-            batches.cut(index, job, len, digests);
+            batches.cut(index, job, digests);
         }
         run_batches(batches.full, lengths.iter().sum(), crew)
     };
@@ -93,11 +95,15 @@ struct Batches<'a> {
 }
 
 impl<'a> Batches<'a> {
-    fn cut(&mut self, job: usize, whole: Job<'a>, len: usize, digests: &'a mut [Checksum]) {
-        let Job { tensor, mut into } = whole;
+    fn cut(&mut self, job: usize, whole: Job<'a>, digests: &'a mut [Checksum]) {
+        let Job {
+            tensor,
+            len: total,
+            mut into,
+        } = whole;
         let mut start = 0;
         for digests in digests.chunks_mut(BATCH / BLOCK) {
-            let len = (len - start).min(BATCH);
+            let len = (total - start).min(BATCH);
             let piece = into.take().map(|rest| {
                 let (piece, rest) = rest.split_at_mut(len);
                 into = Some(rest);
@@ -106,6 +112,7 @@ impl<'a> Batches<'a> {
             self.push(Part {
                 job,
                 tensor,
+                total,
                 start,
                 len,
                 into: piece,
@@ -170,16 +177,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn run_part(part: Part<'_>, scratch: &mut Vec<u8>) -> io::Result<()> {
     let Part {
         tensor,
+        total,
         start,
         len,
         into,
         digests,
         ..
     } = part;
+    let range = start..start + len;
     match &tensor.data {
-        Data::Memory(memory) => match (memory.contiguous(tensor.nbytes() as usize), into) {
-            (Some(bytes), None) => digest_blocks(&bytes[start..start + len], digests),
-            (_, into) => copy_blocks(tensor, memory, start..start + len, into, digests, scratch),
+        Data::Memory(memory) => match (memory.contiguous(total), into) {
+            (Some(bytes), None) => digest_blocks(&bytes[range], digests),
+            (Some(bytes), into) => copy_blocks(range, into, digests, scratch, |from, block| {
+                block.copy_from_slice(&bytes[from]);
+            }),
+            (None, into) => {
+                let layout = Layout::of(tensor, memory);
+                copy_blocks(range, into, digests, scratch, |from, block| {
+                    layout.gather(memory.region.bytes(), from, block);
+                });
+            }
         },
         Data::Stored(stored) => {
             let into = into.unwrap_or_else(|| room(scratch, len));
@@ -198,22 +215,16 @@ fn run_part(part: Part<'_>, scratch: &mut Vec<u8>) -> io::Result<()> {
 /// Copies block by block: into scratch memory that stays in cache, and from there past the caches to where
 /// the block goes. So the checksum is that of the copy, whatever others do to the original meanwhile.
 fn copy_blocks(
-    tensor: &Tensor,
-    memory: &Memory,
-    range: std::ops::Range<usize>,
+    range: Range<usize>,
     mut into: Option<&mut [u8]>,
     digests: &mut [Checksum],
     scratch: &mut Vec<u8>,
+    fetch: impl Fn(Range<usize>, &mut [u8]),
 ) {
-    let contiguous = memory.contiguous(tensor.nbytes() as usize);
-    let layout = Layout::of(tensor, memory);
     for (start, digest) in range.clone().step_by(BLOCK).zip(digests) {
         let end = (start + BLOCK).min(range.end);
         let block = room(scratch, end - start);
-        match contiguous {
-            Some(bytes) => block.copy_from_slice(&bytes[start..end]),
-            None => layout.gather(memory.region.bytes(), start..end, block),
-        }
+        fetch(start..end, block);
         *digest = checksum::block(block);
         if let Some(into) = &mut into {
             stream::copy(block, &mut into[start - range.start..end - range.start]);
