@@ -141,10 +141,6 @@ fn copy(from: &[u8], into: &mut [u8]) {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
-#[expect(
-    clippy::cast_ptr_alignment,
-    reason = "loads need no alignment, and the stores are aligned"
-)]
 fn stream(from: &[u8], into: &mut [u8]) {
     use std::arch::x86_64::{__m256i, _mm_sfence, _mm256_stream_si256};
     // SAFETY: any bytes are a lane.
