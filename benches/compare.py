@@ -33,7 +33,7 @@ from comparison.workloads import make, nbytes, points
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LIMITS = REPOSITORY / "target/release/examples/limits"
-RESERVE = 5 << 30  # bytes held while no process measures: for its state, a copy, and its reserve
+RESERVE = 5 << 30  # bytes held at most while no process measures: for its state, a copy, and its reserve
 TIMEOUT = 400  # seconds, of one process
 OURS = ["pitstop", "pitstop_deferred", "pitstop_recycled", "pitstop_limited"]
 
@@ -143,14 +143,12 @@ def records(options: argparse.Namespace, root: Path) -> Iterator[dict[str, Any]]
         "quick": options.quick,
     }
     names = options.workloads.split(",")
-    reserve = machine.Reserve(RESERVE if options.reserve else 0)
-    reserve.hold()
+    reserve = machine.Reserve()
     limits_of = nbytes(make("W1", options.quick)) if "W1" in names else 0
     for round_ in range(options.rounds):
         if limits_of:
             reserve.release()
             yield {"round": round_, "limits": limits(limits_of, root)}
-            reserve.hold()
         for name in names:
             selected = libraries(options, name)
             for workload in points(name, options.quick):
@@ -236,7 +234,7 @@ def measure(
         "root": str(root),
     }
     command = [sys.executable, "-W", "ignore", "-m", "comparison.process", json.dumps(asked)]
-    place = {"library": library, "workload": workload, "round": round_}
+    record: dict[str, Any] = {"library": library, "workload": workload, "round": round_}
     process = subprocess.Popen(
         command,
         cwd=Path(__file__).parent,
@@ -249,17 +247,19 @@ def measure(
         process.stdout.readline()  # its imports are done, and it wants memory
         reserve.release()
         out, errors = process.communicate("\n", timeout=TIMEOUT)
-        return json.loads(out.splitlines()[-1])
+        record = json.loads(out.splitlines()[-1])
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return {**place, "error": f"not done after {TIMEOUT} seconds"}
+        record["error"] = f"not done after {TIMEOUT} seconds"
     except (IndexError, ValueError):
-        return {**place, "error": f"exit status {process.returncode}", "traceback": errors[-1500:]}
-    finally:
-        reserve.hold()
-        for entry in root.iterdir():
-            shutil.rmtree(entry, ignore_errors=True)
+        record |= {"error": f"exit status {process.returncode}", "traceback": errors[-1500:]}
+    if options.reserve:
+        # The next process is likely to need as much as this one has used.
+        reserve.hold(min(3 * record.get("state_bytes", 0), RESERVE))
+    for entry in root.iterdir():
+        shutil.rmtree(entry, ignore_errors=True)
+    return record
 
 
 def limits(of: int, root: Path) -> dict[str, Any]:

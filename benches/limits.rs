@@ -152,10 +152,15 @@ fn stream(from: &[u8], into: &mut [u8]) {
     // SAFETY: any bytes are a lane, and any lane is bytes.
     let (head, lanes, after) = unsafe { into.align_to_mut::<__m256i>() };
     assert!(head.is_empty(), "maps start at a page");
-    for (target, source) in lanes.iter_mut().zip(whole) {
-        // SAFETY: it is a reference, hence valid and aligned.
-        unsafe { _mm256_stream_si256(target, *source) };
+    let (fours, left) = lanes.as_chunks_mut::<4>();
+    let (sources, over) = whole.as_chunks::<4>();
+    for (targets, values) in fours.iter_mut().zip(sources.iter().copied()) {
+        for (target, value) in targets.iter_mut().zip(values) {
+            // SAFETY: it is a reference, hence valid and aligned.
+            unsafe { _mm256_stream_si256(target, value) };
+        }
     }
+    left.copy_from_slice(over);
     _mm_sfence();
     after.copy_from_slice(rest);
 }

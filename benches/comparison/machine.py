@@ -23,19 +23,18 @@ class Reserve:
     that is gone is 5 to 30 times slower. With a reserve every library meets pages that are there.
     """
 
-    def __init__(self, nbytes: int) -> None:
-        self._nbytes = nbytes
+    def __init__(self) -> None:
         self._memory: mmap.mmap | None = None
 
-    def hold(self) -> None:
-        """Takes the memory, and touches every page, on all cores at once."""
-        if self._nbytes and not self._memory:
+    def hold(self, nbytes: int) -> None:
+        """Takes so much memory, if it holds none, and touches every page, on all cores at once."""
+        if nbytes and not self._memory:
             flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-            self._memory = mmap.mmap(-1, self._nbytes, flags=flags)
+            self._memory = mmap.mmap(-1, nbytes, flags=flags)
             self._memory.madvise(mmap.MADV_HUGEPAGE)
             start = np.frombuffer(self._memory, dtype=np.uint8).ctypes.data
             cores = len(os.sched_getaffinity(0))
-            part = self._nbytes // cores // (2 << 20) * (2 << 20)
+            part = nbytes // cores // (2 << 20) * (2 << 20)
             with ThreadPoolExecutor(cores) as pool:
                 for core in range(cores):
                     pool.submit(_populate, start + core * part, part)

@@ -34,8 +34,9 @@ class Measurement:
         self.library, self.state, self.root = library, state, root
         self.step = 0
         self.record: dict[str, Any] = {}
-        self._reserve = machine.Reserve(min(nbytes(state), RESERVE) if options["reserve"] else 0)
-        self._reserve.hold()
+        self._reserve = machine.Reserve()
+        self._reserved = min(nbytes(state), RESERVE) if options["reserve"] else 0
+        self._reserve.hold(self._reserved)
         self._saves, self._cold = options["saves"], options["cold"]
 
     def ready(self) -> None:
@@ -55,7 +56,7 @@ class Measurement:
 
     def rest(self) -> None:
         """Holds what has become free, before the host takes it."""
-        self._reserve.hold()
+        self._reserve.hold(self._reserved)
 
     def open(self) -> None:
         start = now()
