@@ -158,15 +158,15 @@ def test_what_is_restored_does_not_change_the_checkpoint(checkpointer):
 
 @pytest.mark.parametrize("limit", [None, 1])
 def test_an_array_cannot_be_resized_while_its_memory_is_read_and_can_be_afterwards(run, limit):
-    # Broke: an object that resized arrays when it was asked for its state had freed memory saved in their place.
+    # Broke: an object that resized arrays when it was asked for its state had freed memory saved instead.
     refused = []
 
     class Resizer:
         def state_dict(self):
-            for array in (whole, viewed):
+            for owner in (whole, viewed):
                 with pytest.raises(ValueError, match="resize"):
-                    array.resize(1_000_000, refcheck=False)
-                refused.append(array)
+                    owner.resize(1_000_000, refcheck=False)
+                refused.append(owner)
             return {}
 
         def load_state_dict(self, state):

@@ -26,7 +26,8 @@ print(json.dumps(torch_kinds.outcomes(sys.argv[3:])))
 
 @pytest.mark.skipif(not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="of torch 2.10 and later")
 @pytest.mark.parametrize(
-    ("hidden", "modes"), [("none", ["plain", "device", "inference"]), ("version", ["plain"]), ("function", [])]
+    ("hidden", "modes"),
+    [("none", ["plain", "device", "inference"]), ("version", ["plain"]), ("function", [])],
 )
 def test_the_quick_way_to_look_at_tensors_and_the_slow_one_agree_on_every_kind(hidden, modes):
     slow = json.loads(child.run(PROGRAM, Path(torch_kinds.__file__).parent, hidden, *modes))
@@ -59,8 +60,8 @@ def moved_by_swap(tensor):
 @pytest.mark.parametrize("move", [moved_by_data, moved_by_set, moved_by_swap])
 @pytest.mark.parametrize("limit", [None, 1 << 10, 1 << 30])
 def test_memory_that_a_tensor_gives_up_is_still_there_to_be_saved(tmp_path, move, limit):
-    # Broke: an object that moved tensors when it was asked for its state, as one that swaps in averaged weights
-    # may, had freed memory saved in their place.
+    # Broke: an object that moved tensors when it was asked for its state, as one that swaps in averaged
+    # weights may, had freed memory saved in their place.
     class Mover:
         def state_dict(self):
             move(tensor)
