@@ -151,7 +151,7 @@ def test_a_failed_save_in_between_does_not_disturb_the_links(run):
 
 
 def test_what_is_expected_not_to_change_and_does_change_is_saved(run):
-    """A part that has not changed for some saves is compared before it is copied, and may change after all."""
+    """A part that did not change for some saves is compared before it is copied, and may change after all."""
     frozen = {f"f{i}": np.full(400_000, float(i)) for i in range(4)}
     state = {"model": {**frozen, "trained": np.zeros(1000)}, "other": {"frozen": np.ones(300_000)}}
     with pitstop.AsyncCheckpointer(run) as checkpointer:

@@ -1,9 +1,8 @@
 """What is read from a checkpoint stays, whatever becomes of its files."""
 
 import numpy as np
-import pytest
-
 import pitstop
+import pytest
 
 
 @pytest.mark.parametrize("where", ["inside", "outside"])

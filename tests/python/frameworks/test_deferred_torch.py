@@ -2,10 +2,9 @@
 
 import copy
 
+import pitstop
 import pytest
 import torch
-
-import pitstop
 
 
 def training():

@@ -4,7 +4,6 @@ import gc
 import io
 import threading
 
-import pitstop
 import pytest
 import torch
 
