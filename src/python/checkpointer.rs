@@ -213,7 +213,9 @@ impl AsyncCheckpointer {
     /// and backward, and the optimizer's step waits until it is done.
     ///
     /// Its parameters and its state must be changed by nothing but its ``step`` between a ``save`` and the next
-    /// step; ``check_deferred`` finds out. Everything else in a state is still copied before ``save`` returns.
+    /// step; ``check_deferred`` finds out. Memory must not be freed or moved under a tensor meanwhile, as
+    /// ``untyped_storage().resize_``, ``share_memory_`` and sending it to another process do: that ends the
+    /// process. Everything else in a state is still copied before ``save`` returns.
     ///
     /// Args:
     ///     optimizer: A ``torch.optim.Optimizer``, or anything that has ``register_step_pre_hook``,

@@ -134,7 +134,7 @@ impl Core {
     }
 
     /// Lets go of Python objects whose memory is no longer read. Called by threads of Python only.
-    fn reap(&self) {
+    pub(super) fn reap(&self) {
         let mut free = Vec::new();
         lock(&self.lent).retain_mut(|lent| {
             if lent.ticket.reads() == Reads::Nothing {
@@ -154,7 +154,6 @@ impl Core {
     pub(super) fn lend(&self, lent: Lent) {
         *lock(&self.latest) = Some(Arc::clone(&lent.ticket));
         lock(&self.lent).push(lent);
-        self.reap();
     }
 
     /// Waits until no save reads memory of the training any more.

@@ -148,7 +148,11 @@ fn collect(object: &Bound<'_, PyAny>, stretches: &mut Vec<(usize, usize)>) -> Py
         && let Ok(Some(array)) = arrays::describe(object)
         && !array.copied
     {
-        stretches.push(array.extent.bounds());
+        let (low, high) = array.extent.bounds();
+        // What lies in its gaps belongs to others.
+        if (high - low) as u64 == crate::state::size_of(array.dtype, &array.shape) {
+            stretches.push((low, high));
+        }
     }
     Ok(())
 }

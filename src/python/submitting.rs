@@ -115,14 +115,15 @@ pub(super) fn submit(
         ticket: Arc::clone(&ticket),
     };
     let pending = Arc::new(hand_over(py, core, step, transfer)?);
-    // The worker reads the training's own memory, so there is no way back before it lets go of it.
-    py.detach(|| while !(ticket.wait_reads(may_return_at, MOMENT) || pending.done()) {});
     core.lend(Lent {
         pending: Arc::clone(&pending),
         ticket: Arc::clone(&ticket),
         owners,
         lenders,
     });
+    // The worker reads the training's own memory, so there is no way back before it lets go of it.
+    py.detach(|| while !(ticket.wait_reads(may_return_at, MOMENT) || pending.done()) {});
+    core.reap();
     core.note_save(step, &ticket);
     match broken_rule {
         Some(error) => Err(error),

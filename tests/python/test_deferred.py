@@ -165,3 +165,17 @@ def test_a_failed_save_does_not_hold_up_the_optimizer(run):
         optimizer.step()
         with pytest.raises(pitstop.SaveError):
             handle.result()
+
+
+def test_what_lies_in_the_gaps_of_a_parameter_is_not_deferred(run):
+    # It counted as the optimizer's, and what was written to it after the save was saved.
+    table = np.zeros((3_000_000, 3))
+    optimizer = Optimizer([table[:, ::2]])
+    between = table[:, 1]
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        checkpointer.protect(optimizer)
+        for step in range(1, 4):
+            checkpointer.save(step, {"between": between})
+            between += 1
+    for step in range(1, 4):
+        assert (pitstop.restore(run, step)["between"] == step - 1).all()
