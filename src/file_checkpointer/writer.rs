@@ -127,18 +127,10 @@ fn settle(
         state = capture(state, how)?;
     }
     fill_checksums(&mut state)?;
-    if parts(&state.tensors).all(can_borrow) {
+    if state.tensors.iter().flat_map(Tensor::parts).all(can_borrow) {
         ticket.reads_only(Reads::Nothing);
     }
     Ok(state)
-}
-
-/// The tensors, or their pieces where they are in pieces.
-fn parts(tensors: &[Tensor]) -> impl Iterator<Item = &Tensor> {
-    tensors.iter().flat_map(|tensor| match &tensor.data {
-        Data::Pieces(pieces) => pieces.iter().map(|piece| &piece.tensor).collect(),
-        _ => vec![tensor],
-    })
 }
 
 /// Fills the staged directory; says whether there is a checkpoint of that name to replace.

@@ -48,8 +48,8 @@ impl<'a> Capture<'a> {
 /// which [`plan`](crate::format::plan()) puts them into files, back to back, so that a file can be written
 /// from where they lie.
 ///
-/// What is as expected, or does not fit the limit, stays where it is, and must not change until it is written or linked; then
-/// nothing is deferred.
+/// What is as expected, or does not fit the limit, stays where it is, and must not change until it is linked or
+/// written. If something does not fit, nothing is deferred.
 ///
 /// # Errors
 ///

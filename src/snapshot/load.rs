@@ -97,10 +97,7 @@ pub fn load_into(targets: Vec<Target<'_>>, stop: &AtomicBool) -> Result<(), Read
 ///
 /// The first of them, in order, that is damaged or cannot be read.
 pub fn verify(tensors: &[Tensor]) -> Result<(), ReadError> {
-    let parts = tensors.iter().flat_map(|tensor| match &tensor.data {
-        Data::Pieces(pieces) => pieces.iter().map(|piece| &piece.tensor).collect(),
-        _ => vec![tensor],
-    });
+    let parts = tensors.iter().flat_map(Tensor::parts);
     let known = parts.filter(|tensor| tensor.checksum.is_some());
     compare(
         known.map(|tensor| (tensor, None)).collect(),

@@ -115,6 +115,16 @@ impl Tensor {
         size_of(self.dtype, &self.shape)
     }
 
+    /// What it is stored as: itself, or its pieces.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Tensor> {
+        let (whole, pieces) = match &self.data {
+            Data::Pieces(pieces) => (None, pieces.as_slice()),
+            _ => (Some(self), [].as_slice()),
+        };
+        let pieces = pieces.iter().map(|piece| &piece.tensor);
+        whole.into_iter().chain(pieces)
+    }
+
     /// The bytes, if they lie in memory exactly as they are stored.
     pub fn bytes(&self) -> Option<&[u8]> {
         match &self.data {
