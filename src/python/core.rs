@@ -7,10 +7,11 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 
+use super::lending::{Lent, Loans};
 use super::protecting::Protected;
 use super::waiting::{MOMENT, until};
 use super::{errors, logging};
-use crate::checkpointer::{AsyncCheckpointer, CheckpointerError, Interrupter, Pending};
+use crate::checkpointer::{AsyncCheckpointer, CheckpointerError, Interrupter};
 use crate::file_checkpointer::{
     FileCheckpointer, History, Options, Reads, Run, Stats, Ticket, Timings, Transfer,
 };
@@ -31,8 +32,8 @@ pub(super) struct Core {
     pub(super) protected: Protected,
     /// The thread that takes a snapshot now: one at a time.
     saver: Mutex<Option<ThreadId>>,
-    /// Python objects whose memory saves still read, each with the save that does.
-    lent: Mutex<Vec<Lent>>,
+    /// Python objects whose memory saves still read.
+    pub(super) loans: Arc<Loans>,
     /// Steps whose checkpoints were found damaged: saving them again replaces them.
     damaged: Mutex<Vec<u64>>,
     /// Failures in the background stop an interrupter, and calls do not raise them.
@@ -42,16 +43,6 @@ pub(super) struct Core {
     /// What saves cost. Threads of Python only.
     history: Mutex<History>,
     pid: u32,
-}
-
-/// A save, and the objects whose memory it reads.
-pub(super) struct Lent {
-    pub(super) pending: Arc<Pending>,
-    pub(super) ticket: Arc<Ticket>,
-    /// Needed until it is copied.
-    pub(super) owners: Vec<Py<PyAny>>,
-    /// Needed until the save is done.
-    pub(super) lenders: Vec<Py<PyAny>>,
 }
 
 /// The right to take a snapshot, until dropped.
@@ -97,7 +88,7 @@ impl Core {
             latest: Mutex::default(),
             protected: Protected::default(),
             saver: Mutex::default(),
-            lent: Mutex::default(),
+            loans: Arc::default(),
             damaged: Mutex::default(),
             schedule: interval.map(|interval| Mutex::new(Schedule::new(interval, Instant::now()))),
             history: Mutex::default(),
@@ -129,31 +120,14 @@ impl Core {
     pub(super) fn enter(&self, py: Python<'_>) -> PyResult<()> {
         refuse_in_child(py, self.pid)?;
         logging::drain(py)?;
-        self.reap();
+        self.loans.reap();
         Ok(())
-    }
-
-    /// Lets go of Python objects whose memory is no longer read. Called by threads of Python only.
-    pub(super) fn reap(&self) {
-        let mut free = Vec::new();
-        lock(&self.lent).retain_mut(|lent| {
-            if lent.ticket.reads() == Reads::Nothing {
-                free.append(&mut lent.owners);
-            }
-            if lent.pending.done() {
-                free.append(&mut lent.owners);
-                free.append(&mut lent.lenders);
-            }
-            !(lent.owners.is_empty() && lent.lenders.is_empty())
-        });
-        // Their finalizers may call anything, this checkpointer included, so no lock is held here.
-        drop(free);
     }
 
     /// Keeps objects alive while a save that was just handed over reads their memory.
     pub(super) fn lend(&self, lent: Lent) {
         *lock(&self.latest) = Some(Arc::clone(&lent.ticket));
-        lock(&self.lent).push(lent);
+        self.loans.add(lent);
     }
 
     /// Waits until no save reads memory of the training any more.
@@ -165,7 +139,7 @@ impl Core {
                 ticket.wait_reads(Reads::Nothing, MOMENT).then_some(())
             })?;
         }
-        self.reap();
+        self.loans.reap();
         Ok(())
     }
 
@@ -274,7 +248,7 @@ impl Core {
                 Err(error) => failures.push(error),
             }
         }
-        self.reap();
+        self.loans.reap();
         let files = lock(&self.files).take();
         py.detach(|| drop(files));
         Ok(failures)

@@ -8,6 +8,7 @@ use super::core::refuse_in_child;
 use super::crossing::crossing;
 use super::errors;
 use super::info::CheckpointInfo;
+use super::lending::Loans;
 use super::waiting::{Deadline, MOMENT, until};
 use crate::checkpointer::{CheckpointerError, Pending};
 use crate::file_checkpointer::{Reads, Ticket};
@@ -16,15 +17,32 @@ use crate::file_checkpointer::{Reads, Ticket};
 #[pyclass(frozen, name = "SaveHandle", module = "pitstop")]
 pub(super) struct SaveHandle {
     step: u64,
-    following: Option<(Arc<Pending>, Arc<Ticket>)>,
+    following: Option<Following>,
     pid: u32,
 }
 
+/// A save that was made.
+struct Following {
+    pending: Arc<Pending>,
+    ticket: Arc<Ticket>,
+    loans: Arc<Loans>,
+}
+
 impl SaveHandle {
-    pub(super) fn new(step: u64, pending: Arc<Pending>, ticket: Arc<Ticket>) -> SaveHandle {
+    pub(super) fn new(
+        step: u64,
+        pending: Arc<Pending>,
+        ticket: Arc<Ticket>,
+        loans: Arc<Loans>,
+    ) -> SaveHandle {
+        let following = Following {
+            pending,
+            ticket,
+            loans,
+        };
         SaveHandle {
             step,
-            following: Some((pending, ticket)),
+            following: Some(following),
             pid: std::process::id(),
         }
     }
@@ -60,7 +78,7 @@ impl SaveHandle {
         Ok(py.detach(|| {
             self.following
                 .as_ref()
-                .is_none_or(|(pending, _)| pending.done())
+                .is_none_or(|following| following.pending.done())
         }))
     }
 
@@ -69,13 +87,15 @@ impl SaveHandle {
     /// Whether the save succeeds is for ``result`` to say.
     fn wait_snapshot(&self, py: Python<'_>) -> PyResult<()> {
         refuse_in_child(py, self.pid)?;
-        let Some((pending, ticket)) = &self.following else {
+        let Some(save) = &self.following else {
             return Ok(());
         };
         until(py, || {
-            let free = ticket.wait_reads(Reads::Nothing, MOMENT) || pending.done();
+            let free = save.ticket.wait_reads(Reads::Nothing, MOMENT) || save.pending.done();
             free.then_some(())
-        })
+        })?;
+        save.loans.reap();
+        Ok(())
     }
 
     /// Waits until the checkpoint is durable.
@@ -95,7 +115,7 @@ impl SaveHandle {
         crossing("SaveHandle.result", || {
             refuse_in_child(py, self.pid)?;
             let deadline = Deadline::after(timeout)?;
-            let Some((pending, ticket)) = &self.following else {
+            let Some(save) = &self.following else {
                 let why = format!(
                     "step {} was skipped, since another save was in flight",
                     self.step
@@ -104,15 +124,16 @@ impl SaveHandle {
             };
             let waited = until(py, || {
                 let over = deadline.is_over();
-                match pending.wait(Some(deadline.moment())) {
+                match save.pending.wait(Some(deadline.moment())) {
                     Some(result) => Some(Some(result)),
                     None if over => Some(None),
                     None => None,
                 }
             })?;
+            save.loans.reap();
             match waited {
                 Some(Ok(())) => {
-                    let info = ticket.info().ok_or_else(|| {
+                    let info = save.ticket.info().ok_or_else(|| {
                         errors::from_checkpointer(
                             py,
                             &CheckpointerError::Unknown("nothing was saved".into()),
@@ -133,7 +154,7 @@ impl SaveHandle {
     fn progress(&self) -> (u64, u64) {
         self.following
             .as_ref()
-            .map_or((0, 0), |(_, ticket)| ticket.progress())
+            .map_or((0, 0), |save| save.ticket.progress())
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {

@@ -20,6 +20,7 @@ mod handle;
 mod info;
 mod interrupter;
 mod known;
+mod lending;
 mod like;
 mod logging;
 mod protecting;

@@ -27,10 +27,13 @@ impl SnapshotGuard {
     /// Waits until nothing is read any more. What the optimizer was called with does not matter.
     #[pyo3(signature = (*_args))]
     fn __call__(&self, py: Python<'_>, _args: &Bound<'_, PyAny>) -> PyResult<()> {
-        match self.core.upgrade() {
-            Some(core) if core.is_here() => core.wait_snapshot(py),
-            _ => Ok(()),
-        }
+        let Some(core) = self.core.upgrade().filter(|core| core.is_here()) else {
+            return Ok(());
+        };
+        let waited = core.wait_snapshot(py);
+        // It may be the last to know the checkpointer, which then waits for its save.
+        py.detach(|| drop(core));
+        waited
     }
 }
 

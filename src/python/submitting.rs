@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
-use super::core::{Core, Lent};
+use super::core::Core;
 use super::errors;
 use super::flatten::{Flattened, flatten, flatten_and_hold};
 use super::handle::SaveHandle;
 use super::info::CheckpointInfo;
+use super::lending::Lent;
 use super::restoring;
 use super::retention::Policy;
 use super::waiting::{MOMENT, until};
@@ -123,11 +124,16 @@ pub(super) fn submit(
     });
     // The worker reads the training's own memory, so there is no way back before it lets go of it.
     py.detach(|| while !(ticket.wait_reads(may_return_at, MOMENT) || pending.done()) {});
-    core.reap();
+    core.loans.reap();
     core.note_save(step, &ticket);
     match broken_rule {
         Some(error) => Err(error),
-        None => Ok(SaveHandle::new(step, pending, ticket)),
+        None => Ok(SaveHandle::new(
+            step,
+            pending,
+            ticket,
+            Arc::clone(&core.loans),
+        )),
     }
 }
 

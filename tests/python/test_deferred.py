@@ -1,6 +1,7 @@
 """Saves whose state is copied later, or written from where it lies."""
 
 import threading
+import weakref
 
 import numpy as np
 import pitstop
@@ -179,3 +180,15 @@ def test_what_lies_in_the_gaps_of_a_parameter_is_not_deferred(run):
             between += 1
     for step in range(1, 4):
         assert (pitstop.restore(run, step)["between"] == step - 1).all()
+
+
+@pytest.mark.parametrize("wait", ["wait_snapshot", "result"])
+def test_what_was_saved_is_let_go_of_by_the_handle(run, wait):
+    # It was kept until the next call on the checkpointer.
+    array = np.zeros(1_000_000)
+    known = weakref.ref(array)
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        handle = checkpointer.save(1, {"w": array}, deferred=True)
+        del array
+        getattr(handle, wait)()
+        assert known() is None
