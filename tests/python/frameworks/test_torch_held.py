@@ -57,25 +57,31 @@ def moved_by_swap(tensor):
     torch.utils.swap_tensors(tensor, torch.zeros(3))
 
 
+class Mover:
+    """Gives a tensor other memory when it is asked for its state, and puts something else in the old."""
+
+    def __init__(self, move, tensor):
+        self.move, self.tensor = move, tensor
+
+    def state_dict(self):
+        self.move(self.tensor)
+        gc.collect()
+        self.noise = [torch.full((5000,), -1.0) for _ in range(50)]
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
 @pytest.mark.parametrize("move", [moved_by_data, moved_by_set, moved_by_swap])
 @pytest.mark.parametrize("limit", [None, 1 << 10, 1 << 30])
 def test_memory_that_a_tensor_gives_up_is_still_there_to_be_saved(tmp_path, move, limit):
     # Broke: an object that moved tensors when it was asked for its state, as one that swaps in averaged
     # weights may, had freed memory saved in their place.
-    class Mover:
-        def state_dict(self):
-            move(tensor)
-            gc.collect()
-            self.noise = [torch.full((5000,), -1.0) for _ in range(50)]
-            return {}
-
-        def load_state_dict(self, state):
-            pass
-
     tensor = torch.arange(5000.0)
     expected = tensor.clone()
     with pitstop.AsyncCheckpointer(tmp_path / "run", memory_limit=limit) as checkpointer:
-        checkpointer.save(1, {"tensor": tensor, "mover": Mover()})
+        checkpointer.save(1, {"tensor": tensor, "mover": Mover(move, tensor)})
         back = checkpointer.restore()["tensor"]
     assert torch.equal(back, expected)
 
@@ -89,19 +95,9 @@ def test_a_tensor_is_free_again_after_a_save_that_held_it(tmp_path):
 
 
 def test_the_tensor_behind_an_array_is_held_as_well(tmp_path):
-    class Mover:
-        def state_dict(self):
-            tensor.set_(torch.zeros(3))
-            gc.collect()
-            self.noise = [torch.full((5000,), -1.0) for _ in range(50)]
-            return {}
-
-        def load_state_dict(self, state):
-            pass
-
     tensor = torch.arange(5000.0)
     array = tensor.numpy()
     with pitstop.AsyncCheckpointer(tmp_path / "run", memory_limit=1) as checkpointer:
-        checkpointer.save(1, {"array": array, "mover": Mover()})
+        checkpointer.save(1, {"array": array, "mover": Mover(moved_by_set, tensor)})
         back = checkpointer.restore()["array"]
     np.testing.assert_array_equal(back, np.arange(5000, dtype=np.float32))
