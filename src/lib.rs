@@ -87,6 +87,7 @@ pub mod schedule;
 pub mod snapshot;
 pub mod state;
 pub mod storage;
+mod sync;
 
 pub use checkpointer::{
     AsyncCheckpointer, Checkpointer, CheckpointerError, Failure, Interrupter, Operation, Pending,

@@ -1,8 +1,6 @@
 //! The checkpointer that does its work on another thread.
 
 use std::fmt;
-use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::crew::Crew;
@@ -11,6 +9,8 @@ use super::ledger::Ledger;
 use super::message::{Completion, Message};
 use super::panic::catch;
 use super::{Checkpointer, CheckpointerError, Interrupter, Pending, Reply, TrySubmitError, reply};
+use crate::sync::mpsc::SyncSender;
+use crate::sync::{Arc, OnceLock};
 
 /// A [`Checkpointer`] that carries everything to another one on a worker thread.
 ///

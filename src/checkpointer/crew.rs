@@ -1,15 +1,13 @@
 //! Who does the work: the wrapped checkpointer, and the thread that runs it.
 
-use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex};
-use std::thread;
-
 use super::ledger::Ledger;
 use super::lock::lock;
 use super::message::Message;
 use super::panic::catch;
 use super::worker::Worker;
 use super::{Checkpointer, CheckpointerError};
+use crate::sync::mpsc::SyncSender;
+use crate::sync::{Arc, Mutex, thread};
 
 /// The wrapped checkpointer and its worker thread.
 ///

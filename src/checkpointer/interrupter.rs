@@ -1,9 +1,8 @@
 //! The flag that asks a training loop to end.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-
 use super::lock::lock;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Arc, Mutex};
 
 /// Asks a training loop to end, from any thread; clones share one flag.
 ///

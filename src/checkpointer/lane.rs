@@ -5,10 +5,10 @@
 //! sending. Turns are served one at a time and in order, and the turn travels with the job: it ends
 //! when the job has.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::lock::lock;
+use crate::sync::{Arc, Condvar, Instant, Mutex, PoisonError};
 
 /// Hands out turns, one at a time.
 #[derive(Debug, Default)]

@@ -1,12 +1,12 @@
 //! The failures that nobody has seen yet.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use super::Failure;
 use super::lock::lock;
 use super::panic::catch;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Arc, Mutex};
 
 /// Unclaimed failures, oldest first. Being in here is what "unclaimed" means, so a failure can be
 /// claimed once only, whoever comes first.

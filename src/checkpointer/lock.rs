@@ -1,6 +1,6 @@
 //! Locks that a panic elsewhere can't take away.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks, poisoned or not: what this room guards is valid after every single assignment, and a
 /// second panic would only hide the first.

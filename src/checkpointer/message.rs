@@ -1,9 +1,8 @@
 //! What is sent to the worker.
 
-use std::sync::{Arc, OnceLock};
-
 use super::lane::Turn;
 use super::{CheckpointerError, Failure, Interrupter};
+use crate::sync::{Arc, OnceLock};
 
 /// Takes what was restored; `Err` says why it couldn't be sent on.
 pub(super) type Callback<R> =

@@ -1,12 +1,12 @@
 //! The handle of an operation that the worker has taken.
 
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::CheckpointerError;
 use super::lane::{Lane, Turn, deadline};
 use super::ledger::Ledger;
 use super::message::Outcome;
+use crate::sync::{Arc, Instant, OnceLock};
 
 /// An operation that the worker has taken.
 ///

@@ -1,12 +1,12 @@
 //! What a restoring caller waits for.
 
-use std::sync::Mutex;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use super::message::Callback;
 use super::panic::catch;
 use super::{CheckpointerError, Pending};
+use crate::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use crate::sync::{Mutex, PoisonError};
 
 /// The answer to a [`try_restore_with`](super::AsyncCheckpointer::try_restore_with), to be waited
 /// for.
@@ -41,7 +41,7 @@ impl<T> Reply<T> {
     /// [`CheckpointerError::Unknown`] with the text of the panic.
     pub fn recv_timeout(&mut self, timeout: Duration) -> Option<Result<T, CheckpointerError>> {
         let receiver = self.answer.get_mut();
-        let receiver = receiver.unwrap_or_else(std::sync::PoisonError::into_inner);
+        let receiver = receiver.unwrap_or_else(PoisonError::into_inner);
         match receiver.recv_timeout(timeout) {
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => Some(Err(no_answer())),
@@ -56,7 +56,7 @@ impl<T> Reply<T> {
     /// As for [`recv_timeout`](Self::recv_timeout).
     pub fn recv(mut self) -> Result<T, CheckpointerError> {
         let receiver = self.answer.get_mut();
-        let receiver = receiver.unwrap_or_else(std::sync::PoisonError::into_inner);
+        let receiver = receiver.unwrap_or_else(PoisonError::into_inner);
         match receiver.recv() {
             Err(_) => Err(no_answer()),
             Ok(answer) => self.accept(answer),

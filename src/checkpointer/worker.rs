@@ -1,15 +1,15 @@
 //! The worker thread: takes one message after the other.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::thread::{self, JoinHandle, ThreadId};
 
 use super::ledger::Ledger;
 use super::message::{Completion, Message};
 use super::panic::{catch, end_thread};
 use super::{Checkpointer, CheckpointerError, Failure, Interrupter, Operation};
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::mpsc::{self, Receiver, SyncSender};
+use crate::sync::thread::{self, JoinHandle, ThreadId};
 
 /// A running worker thread, seen from outside.
 pub(super) struct Worker<R> {
@@ -165,7 +165,7 @@ fn attempt(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::OnceLock;
+    use crate::sync::OnceLock;
 
     use super::super::lane::Lane;
     use super::*;

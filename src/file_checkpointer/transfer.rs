@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{CheckpointInfo, Timings};
 use crate::commit::Retention;
 use crate::state::{Node, State};
+use crate::sync::{Arc, Condvar, Instant, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// How one save is done, beyond what is saved.
 #[derive(Debug, Clone, Default)]

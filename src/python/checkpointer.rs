@@ -82,9 +82,10 @@ impl AsyncCheckpointer {
     /// The same for calls that need the worker.
     fn enter_open(&self, py: Python<'_>) -> PyResult<&Arc<Core>> {
         let core = self.enter(py)?;
-        match core.files() {
-            Some(_) => Ok(core),
-            None => Err(errors::from_checkpointer(py, &CheckpointerError::Closed)),
+        if core.is_open() {
+            Ok(core)
+        } else {
+            Err(errors::from_checkpointer(py, &CheckpointerError::Closed))
         }
     }
 }
@@ -574,11 +575,7 @@ impl AsyncCheckpointer {
                 .into_owned(),
             None => "None".to_owned(),
         };
-        let closed = if self
-            .core
-            .as_ref()
-            .is_some_and(|core| core.files().is_some())
-        {
+        let closed = if self.core.as_ref().is_some_and(|core| core.is_open()) {
             ""
         } else {
             ", closed"

@@ -24,6 +24,8 @@ pub(super) struct Core {
     worker: Option<AsyncCheckpointer<Transfer>>,
     /// Gone once closed, so that the lock of the directory is released.
     files: Mutex<Option<Arc<FileCheckpointer>>>,
+    /// Held while the directory is released. Never by a thread that holds the GIL.
+    releasing: Mutex<()>,
     pub(super) run: Run,
     pub(super) options: Options,
     /// Follows the save that was handed over last.
@@ -83,6 +85,7 @@ impl Core {
         let core = Arc::new(Core {
             worker: Some(worker),
             files: Mutex::new(Some(files)),
+            releasing: Mutex::default(),
             run,
             options,
             latest: Mutex::default(),
@@ -112,8 +115,15 @@ impl Core {
             .unwrap_or_else(|| unreachable!("taken only when dropped"))
     }
 
-    pub(super) fn files(&self) -> Option<Arc<FileCheckpointer>> {
-        lock(&self.files).clone()
+    pub(super) fn is_open(&self) -> bool {
+        lock(&self.files).is_some()
+    }
+
+    /// Remembers that all of a checkpoint was read and found intact.
+    pub(super) fn note_intact(&self, step: u64) {
+        if let Some(files) = &*lock(&self.files) {
+            files.note_intact(step);
+        }
     }
 
     /// What every call does first: refuse in a forked child, hand over log records, let go of what is done.
@@ -230,7 +240,9 @@ impl Core {
 
     /// Bytes of the arena, and how many of them a snapshot uses; none once closed.
     pub(super) fn memory(&self) -> (usize, usize) {
-        self.files().map_or((0, 0), |files| files.arena().usage())
+        lock(&self.files)
+            .as_ref()
+            .map_or((0, 0), |files| files.arena().usage())
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -249,8 +261,12 @@ impl Core {
             }
         }
         self.loans.reap();
-        let files = lock(&self.files).take();
-        py.detach(|| drop(files));
+        py.detach(|| {
+            // Whoever closes second returns when the directory is free, too.
+            let _releasing = lock(&self.releasing);
+            let files = lock(&self.files).take();
+            drop(files);
+        });
         Ok(failures)
     }
 }
@@ -293,10 +309,13 @@ pub(super) fn drain_all(py: Python<'_>) -> PyResult<()> {
 /// Waits until no save of this process reads memory of the training any more.
 pub(super) fn wait_snapshots(py: Python<'_>) -> PyResult<()> {
     let alive: Vec<Arc<Core>> = lock(&ALIVE).iter().filter_map(Weak::upgrade).collect();
-    alive
+    let waited = alive
         .iter()
         .filter(|core| core.is_here())
-        .try_for_each(|core| core.wait_snapshot(py))
+        .try_for_each(|core| core.wait_snapshot(py));
+    // It may be the last to know a checkpointer, which then waits for its save.
+    py.detach(|| drop(alive));
+    waited
 }
 
 /// In a forked child: closes the locks it was born with, so that it does not keep directories locked.

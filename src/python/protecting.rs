@@ -72,13 +72,22 @@ impl Protected {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Those that are still there. Python is asked without the lock: it may run a finalizer, or wait for a
+    /// thread that waits for the lock.
     fn alive<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
-        let mut optimizers = self.lock();
-        optimizers.retain(|known| known.bind(py).upgrade().is_some());
-        optimizers
-            .iter()
-            .filter_map(|known| known.bind(py).upgrade())
-            .collect()
+        let known: Vec<_> = self.lock().iter().map(|it| it.clone_ref(py)).collect();
+        let (mut alive, mut gone) = (Vec::with_capacity(known.len()), Vec::new());
+        for reference in known {
+            match reference.bind(py).upgrade() {
+                Some(optimizer) => alive.push(optimizer),
+                None => gone.push(reference),
+            }
+        }
+        if !gone.is_empty() {
+            self.lock()
+                .retain(|it| gone.iter().all(|gone| !it.is(gone)));
+        }
+        alive
     }
 
     /// Whether anything may be deferred.

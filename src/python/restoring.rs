@@ -261,9 +261,7 @@ pub(super) fn through_worker<'py>(
         match &restored {
             Err(RestoreError::Corrupt { .. }) => core.note_damaged(step),
             Ok(_) if request.apart.reads_everything() && core.options.verify => {
-                if let Some(files) = core.files() {
-                    files.note_intact(step);
-                }
+                core.note_intact(step);
             }
             _ => {}
         }

@@ -1,9 +1,9 @@
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::MmapMut;
 
 use crate::state::Region;
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Memory is handed out in multiples of this many bytes: a huge page.
 const PAGE: usize = 2 << 20;
@@ -70,7 +70,7 @@ impl Arena {
         (blocks.leased + kept, blocks.leased)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Blocks> {
+    fn lock(&self) -> MutexGuard<'_, Blocks> {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

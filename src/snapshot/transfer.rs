@@ -2,12 +2,11 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use super::{Layout, stream};
 use crate::format::checksum::{self, BLOCK};
 use crate::state::{Checksum, Data, Tensor};
+use crate::sync::{Mutex, MutexGuard, PoisonError, thread};
 
 /// A thread takes about this many bytes at a time: a part of a large tensor, or many small ones. A whole
 /// number of checksum blocks.

@@ -180,3 +180,119 @@ def test_save_inside_save_is_refused_instead_of_waiting_for_itself(checkpointer)
         checkpointer.save(1, {"object": Recursive()})
     checkpointer.save(3, {"n": 3}).result()
     assert checkpointer.steps() == [3]
+
+
+def outcome(call):
+    """What a call came to: its result, or "closed" if the checkpointer was closed by then."""
+    try:
+        return call()
+    except pitstop.CheckpointError as error:
+        if "closed" not in str(error):
+            raise
+        return "closed"
+
+
+@pytest.mark.parametrize("attempt", range(30))
+def test_each_call_once_and_all_at_once(run, attempt):
+    """One save, delete, restore, check, wait and close, and each thread drops its reference at the end."""
+    checkpointer = pitstop.AsyncCheckpointer(run, fsync=False)
+    checkpointer.save(0, state_at(0)).result()
+    checkpointer.save(1, state_at(1)).result()
+    calls = {
+        "save": lambda it: it.save(2, state_at(2)).result(),
+        "delete": lambda it: it.delete(0),
+        "restore": lambda it: it.restore(1),
+        "check": lambda it: it.check(),
+        "wait": lambda it: it.wait(),
+        "close": lambda it: it.close(),
+    }
+    references = [checkpointer for _ in calls]
+    del checkpointer
+
+    def last_use(call):
+        return outcome(lambda: call(references.pop()))
+
+    outcomes = dict(zip(calls, all_at_once(*(lambda c=c: last_use(c) for c in calls.values())), strict=True))
+    assert outcomes["close"] is None
+    if outcomes["restore"] != "closed":
+        assert_consistent(outcomes["restore"])
+    expected = {0, 1, 2}
+    if outcomes["save"] == "closed":
+        expected.remove(2)
+    if outcomes["delete"] != "closed":
+        expected.remove(0)
+    assert set(disk.whole_steps(run)) == expected
+    pitstop.AsyncCheckpointer(run).close()
+
+
+@pytest.mark.parametrize("attempt", range(10))
+def test_the_last_reference_goes_in_any_thread_while_handles_are_waited_for(run, attempt):
+    checkpointer = pitstop.AsyncCheckpointer(run, fsync=False)
+    handle = checkpointer.save(1, {"w": np.zeros(1 << 20)})
+    references = [checkpointer for _ in range(THREADS)]
+    del checkpointer
+    work = [references.pop] * THREADS + [handle.result, handle.done, lambda: handle.result(timeout=30)]
+    all_at_once(*(lambda one=one: one() and None for one in work))
+    assert disk.whole_steps(run) == [1]
+    pitstop.AsyncCheckpointer(run).close()
+
+
+@pytest.mark.parametrize("attempt", range(10))
+def test_whoever_closes_leaves_the_directory_free(run, attempt):
+    """The second `close` returned while the first was still releasing the directory."""
+    checkpointer = pitstop.AsyncCheckpointer(run, retention=pitstop.KeepLast(1), fsync=False)
+    # What retention has retired is kept for the next save, and removed only when the directory is released.
+    for step in range(2):
+        checkpointer.save(step, {"w": np.full(4 << 20, step, dtype=np.float64)}).result()
+    one_at_a_time = threading.Lock()
+
+    def close():
+        checkpointer.close()
+        with one_at_a_time:
+            pitstop.AsyncCheckpointer(run).close()
+
+    all_at_once(*[close] * THREADS)
+
+
+@pytest.mark.parametrize("attempt", range(10))
+def test_a_failure_reaches_exactly_one_of_all_calls(run, attempt):
+    checkpointer = pitstop.AsyncCheckpointer(run)
+    told = []
+
+    def listen(call):
+        try:
+            call()
+        except pitstop.SaveError as error:
+            told.append(error)
+
+    calls = [checkpointer.check, checkpointer.wait, checkpointer.close, lambda: checkpointer.restore(0)]
+    with disk.replaced_by_a_file(run):
+        checkpointer.save(1, state_at(1))
+        all_at_once(*(lambda call=call: listen(lambda: closed_or_missing(call)) for call in calls * 2))
+    # `check` may have been too early; `close` never is.
+    assert len(told) == 1
+
+
+def closed_or_missing(call):
+    with contextlib.suppress(OSError):
+        outcome(call)
+
+
+def test_a_saved_dict_may_change_in_another_thread(checkpointer):
+    state = {"fixed": 1}
+    stop = threading.Event()
+
+    def change():
+        for count in range(100_000):
+            if stop.is_set():
+                return
+            state[f"key {count % 100}"] = np.zeros(1)
+            state.pop(f"key {(count + 50) % 100}", None)
+
+    def save():
+        for step in range(30):
+            checkpointer.save(step, state).result()
+            assert checkpointer.restore(step)["fixed"] == 1
+        stop.set()
+
+    all_at_once(change, save)

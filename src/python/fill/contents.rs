@@ -144,7 +144,9 @@ pub(super) fn leaf_names(
     names: &mut Vec<String>,
 ) -> PyResult<()> {
     let children: Vec<(String, Bound<'_, PyAny>)> = if let Ok(dict) = object.cast::<PyDict>() {
-        dict.iter()
+        // A copy: another thread may change it meanwhile.
+        dict.copy()?
+            .iter()
             .map(|(key, value)| Ok((key_node(&key)?.name(), value)))
             .collect::<PyResult<_>>()?
     } else if let Some(fields) = fields_of(object)? {

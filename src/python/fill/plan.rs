@@ -366,7 +366,8 @@ impl<'py> Planner<'py, '_> {
     ) -> PyResult<Fill<'py>> {
         let saved_as = peeled(saved);
         if let (Ok(dict), Node::Dict(entries)) = (target.cast::<PyDict>(), saved_as) {
-            let own: Vec<_> = dict.iter().collect();
+            // A copy: another thread may change it meanwhile.
+            let own: Vec<_> = dict.copy()?.iter().collect();
             if names == Names::Exact && (own.is_empty() || grows(target)?) {
                 // Nothing is known of what belongs there, such as a history before the first step.
                 return Ok(self.contents(target, Node::Dict(entries.clone())));
