@@ -4,6 +4,10 @@
 #   make demo             kill a training run during a save, resume it, compare
 #   make test             every test that needs no framework, Rust and Python
 #   make test-frameworks  the tests with torch and JAX, at pinned versions
+#   make model            the threads of the core in thousands of orders; make model MODEL_SCHEDULES=100000 in more
+#   make model-mutations  break the core in one place after the other: the model notices each time
+#   make valgrind         memcheck over the Rust tests of the rooms that copy, map and write memory
+#   make free-threaded    compile the extension for free-threaded CPython, without such an interpreter
 #   make lint             formatting, clippy, ruff, mypy, stubtest, the walls
 #   make docs             the crate's documentation
 #   make bench            pitstop beside other checkpointers and the limits of the machine (a large first
@@ -17,6 +21,7 @@
 SHELL = /bin/sh
 PYTHON ?= python3
 PYTEST ?=
+MODEL ?=
 BENCH ?= --plots docs --page docs/performance.md
 CARGO ?= cargo
 
@@ -39,7 +44,7 @@ WHEELS = target/wheels/$(VERSION)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_INPUT = 1
 
-.PHONY: demo test test-rust test-python test-frameworks lint lint-rust lint-python walls docs bench fmt clean
+.PHONY: demo test test-rust test-python test-frameworks model model-mutations valgrind free-threaded lint lint-rust lint-python walls docs bench fmt clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/pitstop-$(VERSION)
@@ -56,11 +61,33 @@ test-python: $(VENV)/pitstop-$(VERSION)
 test-frameworks: $(FRAMEWORKS)/pitstop-$(VERSION)
 	$(FRAMEWORKS)/bin/pytest -m frameworks $(PYTEST)
 
+# Settings of its own, so it is run where they are: tests/model/.cargo/config.toml. A seed that failed is tried
+# again by MODEL_SEED=..., one test by MODEL=....
+model:
+	cd tests/model && $(CARGO) test $(LOCKED) $(MODEL) -- --show-output
+
+model-mutations:
+	$(PYTHON) tests/model/mutations.py $(MODEL)
+
+# drd and helgrind do not know the locks of Rust, which are futexes, and take all that they guard for races.
+valgrind:
+	PROPTEST_CASES=8 $(CARGO) test $(LOCKED) --config '$(UNDER_VALGRIND)' --lib -- snapshot:: state:: storage::
+	$(CARGO) test $(LOCKED) --config '$(UNDER_VALGRIND)' --test storage
+
+UNDER_VALGRIND = target."cfg(all())".runner = ["valgrind", "--quiet", "--error-exitcode=9", "--leak-check=full", \
+	"--errors-for-leak-kinds=definite", "--show-leak-kinds=definite"]
+
+# In a folder of its own, for pyo3 is another one.
+free-threaded:
+	PYO3_CONFIG_FILE=$(CURDIR)/tests/free-threaded.txt $(CARGO) check $(LOCKED) --features python --lib \
+		--target-dir target/free-threaded
+
 lint: lint-rust lint-python walls
 
 lint-rust: $(VENV)/tools-$(VERSION)
 	$(CARGO) fmt --check
 	$(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
+	cd tests/model && $(CARGO) fmt --check && $(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
 	PYO3_PYTHON=$(CURDIR)/$(BIN)/python $(CARGO) clippy $(LOCKED) --all-targets --features python -- -D warnings
 
 lint-python: $(VENV)/pitstop-$(VERSION)

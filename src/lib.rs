@@ -70,6 +70,8 @@
 //! | [`schedule`] | when to save: [`Interval`], applied to a run by [`Schedule`] | nobody |
 //! | `python` | the extension module (feature `python`) | the top: translates, decides nothing |
 //!
+//! Below them lies `sync`: what threads meet at, from `std` or from the model that tries their orders.
+//!
 //! `docs/format.md` in the repository describes every byte on disk.
 //!
 //! # Features

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -91,17 +90,17 @@ MUTATIONS = [
 
 
 def main():
-    with tempfile.TemporaryDirectory() as directory:
-        copy = Path(directory, "pitstop")
-        copy.mkdir()
-        for name in ["Cargo.toml", "Cargo.lock", "README.md"]:
-            shutil.copy(REPOSITORY / name, copy)
-        for name in ["src", "tests/model", "benches"]:
-            shutil.copytree(REPOSITORY / name, copy / name)
-        assert run(copy, "") == "passed", "the model fails without any mutation"
-        wanted = sys.argv[1:]
-        missed = [it for it in MUTATIONS if (not wanted or it[3] in wanted) and not noticed(copy, *it)]
-    print(f"{len(missed)} of {len(MUTATIONS)} went unnoticed")
+    wanted = sys.argv[1:]
+    copy = REPOSITORY / "target/mutations"
+    shutil.rmtree(copy, ignore_errors=True)
+    copy.mkdir(parents=True)
+    for name in ["Cargo.toml", "Cargo.lock", "README.md"]:
+        shutil.copy(REPOSITORY / name, copy)
+    for name in ["src", "tests/model", "benches"]:
+        shutil.copytree(REPOSITORY / name, copy / name)
+    chosen = [it for it in MUTATIONS if not wanted or any(word in it[3] for word in wanted)]
+    missed = [it for it in chosen if not noticed(copy, *it)]
+    print(f"{len(chosen) - len(missed)} of {len(chosen)} were noticed")
     return bool(missed)
 
 
@@ -117,15 +116,11 @@ def noticed(copy, name, old, new, test):
 
 
 def run(copy, test):
-    environment = {**os.environ, "CARGO_TARGET_DIR": str(REPOSITORY / "target/mutations")}
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(REPOSITORY / "target/model")}
     command = ["cargo", "test", "--quiet", test]
-    limit = 600
-    try:
-        done = subprocess.run(
-            command, cwd=copy / "tests/model", env=environment, capture_output=True, text=True, timeout=limit
-        )
-    except subprocess.TimeoutExpired:
-        return "failed"
+    done = subprocess.run(
+        command, cwd=copy / "tests/model", env=environment, capture_output=True, text=True, timeout=3600
+    )
     if "could not compile" in done.stderr:
         return "does not compile"
     return "passed" if done.returncode == 0 else "failed"
