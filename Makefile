@@ -4,6 +4,7 @@
 #   make demo             kill a training run during a save, resume it, compare
 #   make test             every test that needs no framework, Rust and Python
 #   make test-frameworks  the tests with torch and JAX, at pinned versions
+#   make test-parallel    the Python tests that allow it, each in four threads at once
 #   make model            the threads of the core in thousands of orders; make model MODEL_SCHEDULES=100000 in more
 #   make model-mutations  break the core in one place after the other: the model notices each time
 #   make valgrind         memcheck over the Rust tests of the rooms that copy, map and write memory
@@ -44,7 +45,7 @@ WHEELS = target/wheels/$(VERSION)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_INPUT = 1
 
-.PHONY: demo test test-rust test-python test-frameworks model model-mutations valgrind free-threaded lint lint-rust lint-python walls docs bench fmt clean
+.PHONY: demo test test-rust test-python test-frameworks test-parallel model model-mutations valgrind free-threaded lint lint-rust lint-python walls docs bench fmt clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/pitstop-$(VERSION)
@@ -60,6 +61,14 @@ test-python: $(VENV)/pitstop-$(VERSION)
 
 test-frameworks: $(FRAMEWORKS)/pitstop-$(VERSION)
 	$(FRAMEWORKS)/bin/pytest -m frameworks $(PYTEST)
+
+# Tests that share a directory between their threads, or change the process, are left out.
+PARALLEL = $(addprefix tests/python/test_,front_retention.py names.py roundtrip_property.py schedule.py types.py)
+
+test-parallel: $(VENV)/pitstop-$(VERSION)
+	$(BIN)/python -m pip install --quiet pytest-run-parallel==0.10.0
+	$(BIN)/pytest -m "not frameworks" --parallel-threads=4 \
+		-o thread_unsafe_fixtures="run checkpointer" $(PARALLEL) $(PYTEST)
 
 # Settings of its own, so it is run where they are: tests/model/.cargo/config.toml. A seed that failed is tried
 # again by MODEL_SEED=..., one test by MODEL=....
