@@ -278,21 +278,35 @@ def closed_or_missing(call):
         outcome(call)
 
 
-def test_a_saved_dict_may_change_in_another_thread(checkpointer):
-    state = {"fixed": 1}
-    stop = threading.Event()
+class Slow:
+    """Lets other threads run while it is asked for its state."""
+
+    def state_dict(self):
+        time.sleep(0.001)
+        return {"n": 1}
+
+    def load_state_dict(self, state):
+        raise AssertionError(state)
+
+
+def test_a_dict_may_change_in_another_thread_while_it_is_saved(checkpointer):
+    state = {"object": Slow(), "fixed": 1}
+    saved = threading.Event()
 
     def change():
-        for count in range(100_000):
-            if stop.is_set():
-                return
-            state[f"key {count % 100}"] = np.zeros(1)
-            state.pop(f"key {(count + 50) % 100}", None)
+        count = 0
+        while not saved.is_set():
+            state[f"key {count}"] = count
+            state.pop(f"key {count - 10}", None)
+            count += 1
+            time.sleep(0.0001)
 
     def save():
-        for step in range(30):
-            checkpointer.save(step, state).result()
-            assert checkpointer.restore(step)["fixed"] == 1
-        stop.set()
+        try:
+            for step in range(20):
+                checkpointer.save(step, state).result()
+                assert checkpointer.restore(step)["fixed"] == 1
+        finally:
+            saved.set()
 
     all_at_once(change, save)
