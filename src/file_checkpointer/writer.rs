@@ -126,10 +126,10 @@ fn settle(
         };
         state = capture(state, how)?;
     }
-    fill_checksums(&mut state)?;
     if state.tensors.iter().flat_map(Tensor::parts).all(can_borrow) {
         ticket.reads_only(Reads::Nothing);
     }
+    fill_checksums(&mut state)?;
     Ok(state)
 }
 

@@ -41,10 +41,12 @@ impl<'a> Capture<'a> {
     }
 }
 
-/// Copies every tensor that may change into the arena, with its checksum, in one pass and on several threads.
+/// Copies every tensor that may change into the arena, on several threads.
 ///
 /// Tensors in memory that nobody can change and that lie as they are stored are borrowed, not copied.
-/// Tensors in a file are read. Checksums that are known already are compared. The copies lie in the order in
+/// Tensors in a file are read. Checksums that are known already are compared. Others are left to
+/// [`fill_checksums`], which reads the copies while the training goes on: only the copy keeps it waiting. What is
+/// deferred keeps nobody waiting, and gets its checksum on the way. The copies lie in the order in
 /// which [`plan`](crate::format::plan()) puts them into files, back to back, so that a file can be written
 /// from where they lie.
 ///
@@ -78,11 +80,11 @@ pub fn capture(mut state: State, how: Capture<'_>) -> io::Result<State> {
     let mut differing = None;
     for ((leaf, offset), checksum) in leaves.into_iter().zip(places).zip(checksums) {
         let checksum = checksum?;
-        if leaf.tensor.checksum.is_some_and(|known| known != checksum) {
+        if leaf.tensor.checksum.is_some() && leaf.tensor.checksum != checksum {
             differing = Some((leaf.index, matches!(leaf.tensor.data, Data::Memory(_))));
             break;
         }
-        leaf.tensor.checksum = Some(checksum);
+        leaf.tensor.checksum = checksum;
         leaf.tensor.data = Data::Memory(Memory {
             offset,
             ..Memory::whole(Arc::clone(&lease))
@@ -118,13 +120,15 @@ fn without_unchanged<'a>(
         tensor: &*leaf.tensor,
         len: leaf.len,
         into: None,
+        digest: true,
     });
     let mut changed = HashSet::new();
     let mut checksums = Vec::with_capacity(hoped.len());
     for (leaf, checksum) in hoped.iter().zip(transfer::run(jobs.collect(), Crew::Full)) {
         let checksum = checksum?;
         checksums.push(checksum);
-        if let Some(expected) = expected(leaf).filter(|expected| expected.checksum != checksum) {
+        let differs = |expected: &Expected| Some(expected.checksum) != checksum;
+        if let Some(expected) = expected(leaf).filter(differs) {
             changed.insert(expected.file);
         }
     }
@@ -132,7 +136,7 @@ fn without_unchanged<'a>(
         if expected(&leaf).is_some_and(|expected| changed.contains(&expected.file)) {
             others.push(leaf);
         } else {
-            leaf.tensor.checksum = Some(checksum);
+            leaf.tensor.checksum = checksum;
         }
     }
     others.sort_by_key(|leaf| leaf.number);
@@ -151,10 +155,11 @@ pub fn fill_checksums(state: &mut State) -> io::Result<()> {
         tensor: &*leaf.tensor,
         len: leaf.len,
         into: None,
+        digest: true,
     });
     let checksums = transfer::run(jobs.collect(), Crew::Full);
     for (leaf, checksum) in missing.into_iter().zip(checksums) {
-        leaf.tensor.checksum = Some(checksum?);
+        leaf.tensor.checksum = checksum?;
     }
     Ok(())
 }
@@ -267,7 +272,7 @@ fn copy(
     lease: &mut Lease,
     how: &Capture<'_>,
     may_defer: bool,
-) -> Vec<io::Result<Checksum>> {
+) -> Vec<io::Result<Option<Checksum>>> {
     let mut rest = lease.bytes_mut();
     let mut at = 0;
     let (mut now, mut later) = (Vec::new(), Vec::new());
@@ -276,16 +281,18 @@ fn copy(
         let (_, from_place) = std::mem::take(&mut rest).split_at_mut(place - at);
         let (into, after) = from_place.split_at_mut(leaf.len);
         (rest, at) = (after, place + leaf.len);
-        let job = Job {
-            tensor: leaf.tensor,
-            len: leaf.len,
-            into: Some(into),
-        };
         let deferred = may_defer
             && how
                 .deferred
                 .get(leaf.index)
                 .is_some_and(|&deferred| deferred);
+        let in_memory = matches!(leaf.tensor.data, Data::Memory(_));
+        let job = Job {
+            tensor: leaf.tensor,
+            len: leaf.len,
+            into: Some(into),
+            digest: deferred || leaf.tensor.checksum.is_some() || !in_memory,
+        };
         let jobs = if deferred { &mut later } else { &mut now };
         order.push((deferred, jobs.len()));
         jobs.push(job);
@@ -370,7 +377,8 @@ mod tests {
         state.root = Node::List(vec![large, small, empty]);
         state.tensors.iter_mut().for_each(make_changeable);
         let originals = state.tensors.clone();
-        let captured = capture(state, into(&Arena::default(), usize::MAX)).unwrap();
+        let mut captured = capture(state, into(&Arena::default(), usize::MAX)).unwrap();
+        fill_checksums(&mut captured).unwrap();
         for (copy, original) in captured.tensors.iter().zip(&originals) {
             assert_eq!(copy.bytes(), original.bytes());
             assert_ne!(
@@ -407,7 +415,8 @@ mod tests {
         let whole = Tensor::new(DType::U8, &[2], Data::Pieces(vec![piece(0), piece(1)])).unwrap();
         let mut state = State::default();
         state.push(whole);
-        let captured = capture(state, into(&Arena::default(), usize::MAX)).unwrap();
+        let mut captured = capture(state, into(&Arena::default(), usize::MAX)).unwrap();
+        fill_checksums(&mut captured).unwrap();
         let Data::Pieces(pieces) = &captured.tensors[0].data else {
             panic!("no longer in pieces")
         };
@@ -482,6 +491,12 @@ mod tests {
         assert_eq!((early.get(), was_read()), (Some(false), true));
         assert_eq!(captured.tensors[0].bytes(), Some(&[7; 10][..]));
         assert_eq!(captured.tensors[1].bytes(), Some(&[1; 20][..]));
+        // Nobody waited for the first one's checksum; the training waited for the second one's copy.
+        let known = captured.tensors.iter().map(|tensor| tensor.checksum);
+        assert_eq!(
+            known.collect::<Vec<_>>(),
+            [Some(checksum::of(&[7; 10])), None]
+        );
     }
 
     #[test]
@@ -506,7 +521,8 @@ mod tests {
             expected: &expected,
             ..Capture::into(&arena)
         };
-        let captured = capture(state.clone(), how).unwrap();
+        let mut captured = capture(state.clone(), how).unwrap();
+        fill_checksums(&mut captured).unwrap();
         let copied: Vec<bool> = captured.tensors.iter().map(can_borrow).collect();
         assert_eq!(copied, [false, true, true, true, false]);
         for (tensor, original) in captured.tensors.iter().zip(&state.tensors) {

@@ -119,6 +119,7 @@ fn compare(targets: Vec<(&Tensor, Option<&mut [u8]>)>, stop: &AtomicBool) -> Res
                 tensor,
                 len: tensor.nbytes() as usize,
                 into,
+                digest: tensor.checksum.is_some(),
             }),
         }
     }
@@ -130,7 +131,7 @@ fn compare(targets: Vec<(&Tensor, Option<&mut [u8]>)>, stop: &AtomicBool) -> Res
             tensor: name(),
             source,
         })?;
-        if tensor.checksum.is_some_and(|known| known != checksum) {
+        if tensor.checksum != checksum {
             return Err(ReadError::Damaged {
                 tensor: name(),
                 file: None,

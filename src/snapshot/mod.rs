@@ -1,8 +1,8 @@
 //! Copying tensors out of training memory, and back in.
 //!
-//! [`capture()`] copies a state into the [`Arena`] in one pass with its checksums; [`load()`] and [`verify`]
-//! read stored tensors back and compare. All copying runs on a few threads at once, in blocks that stay in
-//! cache between the copy and the checksum.
+//! [`capture()`] copies a state into the [`Arena`], and [`fill_checksums`] reads the copies; [`load()`] and
+//! [`verify`] read stored tensors back and compare. All copying runs on a few threads at once; where a copy gets
+//! its checksum on the way, that is in blocks that stay in cache between the two.
 
 mod arena;
 mod capture;

@@ -1,4 +1,5 @@
-//! The engine: moves the bytes of many tensors at once and computes their checksums on the way.
+//! The engine: moves the bytes of many tensors at once, and computes their checksums on the way where they are
+//! wanted.
 
 use std::io;
 use std::ops::Range;
@@ -22,6 +23,15 @@ pub(super) struct Job<'a> {
     /// Size of its stored form, in bytes.
     pub(super) len: usize,
     pub(super) into: Option<&'a mut [u8]>,
+    /// Whether its checksum is wanted.
+    pub(super) digest: bool,
+}
+
+impl Job<'_> {
+    /// Digests that its checksum is made of.
+    fn blocks(&self) -> usize {
+        usize::from(self.digest) * self.len.div_ceil(BLOCK).max(1)
+    }
 }
 
 /// A part of a job that one thread does at one go.
@@ -34,6 +44,7 @@ struct Part<'a> {
     start: usize,
     len: usize,
     into: Option<&'a mut [u8]>,
+    /// One for each block; none if they are not wanted.
     digests: &'a mut [Checksum],
 }
 
@@ -56,28 +67,28 @@ impl Crew {
     }
 }
 
-/// Runs all jobs; returns, in order, the checksum of each stored form.
-pub(super) fn run(jobs: Vec<Job<'_>>, crew: Crew) -> Vec<io::Result<Checksum>> {
-    let lengths: Vec<usize> = jobs.iter().map(|job| job.len).collect();
-    let blocks = |len: usize| len.div_ceil(BLOCK).max(1);
-    let mut digests = vec![Checksum(0); lengths.iter().copied().map(blocks).sum()];
+/// Runs all jobs; returns, in order, the checksum of each stored form if it was wanted.
+pub(super) fn run(jobs: Vec<Job<'_>>, crew: Crew) -> Vec<io::Result<Option<Checksum>>> {
+    let wanted: Vec<(usize, usize)> = jobs.iter().map(|job| (job.len, job.blocks())).collect();
+    let mut digests = vec![Checksum(0); wanted.iter().map(|(_, blocks)| blocks).sum()];
     let failures = {
         let mut rest = digests.as_mut_slice();
         let mut batches = Batches::default();
         for (index, job) in jobs.into_iter().enumerate() {
-            let (digests, others) = std::mem::take(&mut rest).split_at_mut(blocks(job.len));
+            let (digests, others) = std::mem::take(&mut rest).split_at_mut(job.blocks());
             rest = others;
             batches.cut(index, job, digests);
         }
-        run_batches(batches.full, lengths.iter().sum(), crew)
+        let total = wanted.iter().map(|(len, _)| len).sum();
+        run_batches(batches.full, total, crew)
     };
     let mut rest = digests.as_slice();
-    let mut results: Vec<io::Result<Checksum>> = lengths
+    let mut results: Vec<io::Result<Option<Checksum>>> = wanted
         .iter()
-        .map(|&len| {
-            let (digests, others) = rest.split_at(blocks(len));
+        .map(|&(len, blocks)| {
+            let (digests, others) = rest.split_at(blocks);
             rest = others;
-            Ok(checksum::from_blocks(digests, len as u64))
+            Ok((blocks > 0).then(|| checksum::from_blocks(digests, len as u64)))
         })
         .collect();
     for (job, error) in failures {
@@ -99,9 +110,11 @@ impl<'a> Batches<'a> {
             tensor,
             len: total,
             mut into,
+            ..
         } = whole;
-        let mut start = 0;
-        for digests in digests.chunks_mut(BATCH / BLOCK) {
+        let mut digests = digests.chunks_mut(BATCH / BLOCK);
+        // An empty tensor has one part too: its checksum is that of nothing.
+        for start in (0..total.max(1)).step_by(BATCH) {
             let len = (total - start).min(BATCH);
             let piece = into.take().map(|rest| {
                 let (piece, rest) = rest.split_at_mut(len);
@@ -115,9 +128,8 @@ impl<'a> Batches<'a> {
                 start,
                 len,
                 into: piece,
-                digests,
+                digests: digests.next().unwrap_or_default(),
             });
-            start += len;
         }
     }
 
@@ -183,10 +195,15 @@ fn run_part(part: Part<'_>, scratch: &mut Vec<u8>) -> io::Result<()> {
         digests,
         ..
     } = part;
+    if len == 0 {
+        // An empty tensor has one digest, that of nothing.
+        digests.fill(checksum::block(&[]));
+    }
     let range = start..start + len;
     match &tensor.data {
         Data::Memory(memory) => match (memory.contiguous(total), into) {
             (Some(bytes), None) => digest_blocks(&bytes[range], digests),
+            (Some(bytes), Some(into)) if digests.is_empty() => stream::copy(&bytes[range], into),
             (Some(bytes), into) => copy_blocks(range, into, digests, scratch, |from, block| {
                 block.copy_from_slice(&bytes[from]);
             }),
@@ -204,10 +221,6 @@ fn run_part(part: Part<'_>, scratch: &mut Vec<u8>) -> io::Result<()> {
         }
         Data::Pieces(_) => return Err(in_pieces()),
     }
-    // An empty tensor has one digest, that of nothing.
-    if len == 0 {
-        digests[0] = checksum::block(&[]);
-    }
     Ok(())
 }
 
@@ -220,11 +233,14 @@ fn copy_blocks(
     scratch: &mut Vec<u8>,
     fetch: impl Fn(Range<usize>, &mut [u8]),
 ) {
-    for (start, digest) in range.clone().step_by(BLOCK).zip(digests) {
+    let mut digests = digests.iter_mut();
+    for start in range.clone().step_by(BLOCK) {
         let end = (start + BLOCK).min(range.end);
         let block = room(scratch, end - start);
         fetch(start..end, block);
-        *digest = checksum::block(block);
+        if let Some(digest) = digests.next() {
+            *digest = checksum::block(block);
+        }
         if let Some(into) = &mut into {
             stream::copy(block, &mut into[start - range.start..end - range.start]);
         }
