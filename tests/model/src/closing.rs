@@ -56,8 +56,11 @@ fn whoever_closes_returns_when_all_is_over() {
         let checkpointer = Arc::new(checkpointer);
         let mut threads = Vec::new();
         for closes in [true, true, false, false] {
-            let (checkpointer, seen, book) =
-                (Arc::clone(&checkpointer), Arc::clone(&seen), Arc::clone(&book));
+            let (checkpointer, seen, book) = (
+                Arc::clone(&checkpointer),
+                Arc::clone(&seen),
+                Arc::clone(&book),
+            );
             threads.push(shuttle::thread::spawn(move || {
                 if closes {
                     close(&checkpointer, &seen, &book);
@@ -170,8 +173,11 @@ fn the_worker_refuses_to_wait_for_itself_whatever_others_do() {
         let checkpointer = Arc::new(checkpointer);
         let refusals = Arc::new(AtomicUsize::new(0));
         let closer = shuttle::thread::spawn({
-            let (checkpointer, seen, book) =
-                (Arc::clone(&checkpointer), Arc::clone(&seen), Arc::clone(&book));
+            let (checkpointer, seen, book) = (
+                Arc::clone(&checkpointer),
+                Arc::clone(&seen),
+                Arc::clone(&book),
+            );
             move || close(&checkpointer, &seen, &book)
         });
         let (inside, counted) = (Arc::clone(&checkpointer), Arc::clone(&refusals));
@@ -183,7 +189,10 @@ fn the_worker_refuses_to_wait_for_itself_whatever_others_do() {
                 inside.restore(4).map(drop),
             ];
             for result in refused {
-                assert!(matches!(result, Err(CheckpointerError::Deadlock)), "{result:?}");
+                assert!(
+                    matches!(result, Err(CheckpointerError::Deadlock)),
+                    "{result:?}"
+                );
                 counted.fetch_add(1, SeqCst);
             }
             Ok(())

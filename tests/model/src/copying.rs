@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pitstop::snapshot::{Arena, Capture, capture, load};
+use pitstop::snapshot::{Arena, Capture, capture, fill_checksums, load};
 use pitstop::{AsyncCheckpointer, DType, Data, FileCheckpointer, Memory, Node, Options, Reads};
 use pitstop::{Region, State, Tensor, Ticket, Transfer};
 
@@ -68,9 +68,14 @@ fn holds(tensor: &Tensor, value: u8) -> bool {
 fn what_several_threads_copy_is_whole() {
     explore(200, || {
         let sizes = [5 << 20, 1, 5 << 20, 100_000];
-        let weights: Vec<_> = (1..).zip(sizes).map(|(value, len)| Weights::of(value, len)).collect();
+        let weights: Vec<_> = (1..)
+            .zip(sizes)
+            .map(|(value, len)| Weights::of(value, len))
+            .collect();
         let arena = Arena::default();
-        let copied = capture(state_of(&weights), Capture::into(&arena)).expect("there is memory");
+        let copied = capture(state_of(&weights), Capture::into(&arena));
+        let mut copied = copied.expect("there is memory");
+        fill_checksums(&mut copied).expect("it is in memory");
         for (value, (tensor, weights)) in (1..).zip(copied.tensors.iter().zip(&weights)) {
             assert!(holds(tensor, value), "tensor {value}");
             let expected = pitstop::format::checksum::of(weights.bytes());
@@ -105,7 +110,10 @@ fn snapshots_at_the_same_time_share_no_memory() {
         }
         let (bytes, leased) = arena.usage();
         assert_eq!(leased, 0);
-        drop(capture(state_of(&[Weights::of(0, 1)]), Capture::into(&arena)));
+        drop(capture(
+            state_of(&[Weights::of(0, 1)]),
+            Capture::into(&arena),
+        ));
         let one_block = arena.bytes();
         assert!(bytes <= one_block, "{bytes} bytes are kept");
     });
@@ -142,7 +150,10 @@ impl Training {
             // With a memory limit it may be less that is read by now.
             self.change(false);
         }
-        while !self.ticket.wait_reads(Reads::Nothing, Duration::from_secs(1)) {}
+        while !self
+            .ticket
+            .wait_reads(Reads::Nothing, Duration::from_secs(1))
+        {}
         assert_eq!(self.ticket.reads(), Reads::Nothing);
         self.change(true);
         self.change(false);
@@ -188,11 +199,17 @@ fn what_a_save_says_it_reads_no_more_may_change() {
             let other = shuttle::thread::spawn(move || ticket.wait_reads(Reads::Nothing, FOREVER));
             training.go_on();
             assert!(other.join().expect("it ends"));
-            pending.wait(None).expect("no time limit").expect("it is saved");
+            pending
+                .wait(None)
+                .expect("no time limit")
+                .expect("it is saved");
             let saved = pitstop::Checkpointer::restore(&checkpointer, step).expect("it is there");
             let saved = load(&saved.state.tensors).expect("it is intact");
             for (value, tensor) in (1..).zip(&saved) {
-                assert!(holds(tensor, value), "step {step}, tensor {value}: {memory_limit:?}");
+                assert!(
+                    holds(tensor, value),
+                    "step {step}, tensor {value}: {memory_limit:?}"
+                );
             }
         }
     });
@@ -213,6 +230,9 @@ fn a_save_that_fails_reads_nothing_any_more() {
         let (training, transfer) = Training::transfer();
         let pending = checkpointer.submit(1, transfer).expect("a worker");
         training.go_on();
-        pending.wait(None).expect("no time limit").expect_err("it is in the way");
+        pending
+            .wait(None)
+            .expect("no time limit")
+            .expect_err("it is in the way");
     });
 }

@@ -105,9 +105,11 @@ impl Caller {
             0 => self.checkpointer.restore(epoch),
             1 => self.checkpointer.restore_with(epoch, |restored| restored),
             _ => {
-                let restored = self.checkpointer.restore_with(epoch, |_| -> Result<usize, _> {
-                    std::panic::resume_unwind(Box::new("then".to_owned()))
-                });
+                let restored = self
+                    .checkpointer
+                    .restore_with(epoch, |_| -> Result<usize, _> {
+                        std::panic::resume_unwind(Box::new("then".to_owned()))
+                    });
                 match restored {
                     Err(CheckpointerError::Unknown(text)) if text == "then" => Ok(epoch),
                     other => other,
@@ -123,7 +125,9 @@ impl Caller {
     /// The answer to a restore may find nobody: a failure like any other.
     fn go_away(&mut self) {
         let (epoch, began) = (self.book.epoch(Fate::Works), self.book.now());
-        let asked = self.checkpointer.try_restore_with(epoch, |restored| restored);
+        let asked = self
+            .checkpointer
+            .try_restore_with(epoch, |restored| restored);
         let asked = match asked {
             Err(TrySubmitError::Busy(_)) => return,
             Err(TrySubmitError::Failed(error, _)) => Err(error),
@@ -140,7 +144,10 @@ impl Caller {
             Ok(drained) => {
                 assert!(drained || timeout.is_some());
                 if drained {
-                    assert!(mine.iter().all(|&epoch| self.seen.is_done(epoch)), "it waited");
+                    assert!(
+                        mine.iter().all(|&epoch| self.seen.is_done(epoch)),
+                        "it waited"
+                    );
                 }
             }
             Err(error) => self.refused(began, &error),
@@ -237,10 +244,15 @@ fn a_worker_without_a_job_is_never_busy() {
         for epoch in [0, 4, 8] {
             let pending = checkpointer.try_submit(epoch, epoch).expect("it is free");
             match any(3) {
-                0 => pending.wait(None).expect("no time limit").expect("it works"),
-                1 => while !pending.done() {
-                    shuttle::thread::yield_now();
-                },
+                0 => pending
+                    .wait(None)
+                    .expect("no time limit")
+                    .expect("it works"),
+                1 => {
+                    while !pending.done() {
+                        shuttle::thread::yield_now();
+                    }
+                }
                 _ => assert!(checkpointer.wait(None).expect("it works")),
             }
             assert!(checkpointer.is_idle());
@@ -254,7 +266,9 @@ fn a_worker_without_a_job_is_never_busy() {
 #[test]
 fn after_a_failure_a_new_worker_takes_over() {
     explore(1000, || {
-        let Caller { checkpointer, seen, .. } = Caller::new(None);
+        let Caller {
+            checkpointer, seen, ..
+        } = Caller::new(None);
         let checkpointer = &checkpointer;
         for failing in [2, 3] {
             let pending = checkpointer.submit(failing, failing).expect("a worker");
@@ -262,10 +276,17 @@ fn after_a_failure_a_new_worker_takes_over() {
                 let told = pending.wait(None).expect("no time limit");
                 told.expect_err("it fails");
             } else {
-                let told = checkpointer.save(100, 100).expect_err("the one before failed");
-                assert!(told.to_string().ends_with(&format!("`epoch {failing}`")), "{told}");
+                let told = checkpointer
+                    .save(100, 100)
+                    .expect_err("the one before failed");
+                assert!(
+                    told.to_string().ends_with(&format!("`epoch {failing}`")),
+                    "{told}"
+                );
             }
-            checkpointer.save(4 * failing, 4 * failing).expect("a new worker");
+            checkpointer
+                .save(4 * failing, 4 * failing)
+                .expect("a new worker");
         }
         checkpointer.close().expect("all was told");
         assert_eq!(seen.done(), [2, 8, 3, 12]);

@@ -22,7 +22,10 @@ fn a_reset_clears_both_or_neither() {
         for thread in [stop("one"), stop("other"), reset] {
             thread.join().expect("it ends");
         }
-        assert_eq!(interrupter.should_stop(), interrupter.get_message().is_some());
+        assert_eq!(
+            interrupter.should_stop(),
+            interrupter.get_message().is_some()
+        );
     });
 }
 
@@ -33,7 +36,9 @@ fn the_first_reason_stays_and_is_there_before_the_flag() {
         let mut stops = Vec::new();
         for reason in ["one", "other"] {
             let interrupter = interrupter.clone();
-            stops.push(shuttle::thread::spawn(move || interrupter.stop(Some(reason))));
+            stops.push(shuttle::thread::spawn(move || {
+                interrupter.stop(Some(reason))
+            }));
         }
         while !interrupter.should_stop() {
             shuttle::thread::yield_now();
@@ -74,22 +79,32 @@ fn whoever_sees_a_failed_save_ended_sees_the_interrupter_stopped() {
             let checkpointer = Arc::clone(&checkpointer);
             move || {
                 for epoch in [2, 0] {
-                    checkpointer.save(epoch, epoch).expect("it is not told here");
+                    checkpointer
+                        .save(epoch, epoch)
+                        .expect("it is not told here");
                 }
             }
         });
         let epoch = [6, 7][any(2)];
-        let pending = checkpointer.submit(epoch, epoch).expect("it is not told here");
+        let pending = checkpointer
+            .submit(epoch, epoch)
+            .expect("it is not told here");
         if any(2) == 0 {
             assert!(checkpointer.wait(None).is_err());
         } else {
-            pending.wait(None).expect("no time limit").expect_err("it fails");
+            pending
+                .wait(None)
+                .expect("no time limit")
+                .expect_err("it fails");
         }
         assert!(interrupter.should_stop());
         pause();
         other.join().expect("it ends");
         checkpointer.close().err();
-        let first = seen.done().into_iter().find(|&epoch| fate(epoch) != Fate::Works);
+        let first = seen
+            .done()
+            .into_iter()
+            .find(|&epoch| fate(epoch) != Fate::Works);
         let message = interrupter.get_message().expect("there is one");
         let expected = format!("`epoch {}`", first.expect("two failed"));
         assert!(message.ends_with(&expected), "{message}, not {expected}");

@@ -10,7 +10,9 @@
 #![cfg(test)]
 
 #[cfg(not(shuttle))]
-compile_error!("to be run in tests/model, whose .cargo/config.toml sets `--cfg shuttle`; or by `make model`");
+compile_error!(
+    "to be run in tests/model, whose .cargo/config.toml sets `--cfg shuttle`; or by `make model`"
+);
 
 mod closing;
 mod copying;

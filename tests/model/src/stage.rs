@@ -197,7 +197,10 @@ impl Book {
             if fate(epoch) != Fate::Works && handles.is_empty() {
                 assert_eq!(times, 1, "epoch {epoch}: nobody was told");
             }
-            for (handle, call) in handles.iter().flat_map(|h| calls.iter().map(move |c| (h, c))) {
+            for (handle, call) in handles
+                .iter()
+                .flat_map(|h| calls.iter().map(move |c| (h, c)))
+            {
                 assert!(
                     call.began <= handle.returned,
                     "{call:?}, which {handle:?} had told before"
