@@ -21,6 +21,16 @@ pub(crate) enum Change<'a> {
         /// The name that readers look for.
         name: &'a str,
     },
+    /// The synced file `staged`, in a hidden directory, gets the name `name`, which is free; if `replaces`, what
+    /// has that name gets the name `staged`.
+    File {
+        /// Where it lies.
+        staged: &'a str,
+        /// The name that it gets.
+        name: &'a str,
+        /// Whether there is something of that name.
+        replaces: bool,
+    },
     /// The directory `name` gets the hidden name `hidden`, and can be removed then.
     Vanish {
         /// The name that readers look for.
@@ -72,6 +82,12 @@ pub(crate) fn publish(
             directory.settle(staged)?;
             directory.replace(staged, name)
         }
+        Change::File {
+            staged,
+            name,
+            replaces: false,
+        } => directory.rename(staged, name),
+        Change::File { staged, name, .. } => directory.replace(staged, name),
         Change::Vanish { name, hidden } => directory.rename(name, hidden),
     }
 }
