@@ -4,6 +4,7 @@
 #   make demo             kill a training run during a save, resume it, compare
 #   make test             every test that needs no framework, Rust and Python
 #   make test-frameworks  the tests with torch and JAX, at pinned versions
+#   make torture          the long campaigns of tests/torture, one after the other
 #   make lint             formatting, clippy, ruff, mypy, stubtest, the walls
 #   make docs             the crate's documentation
 #   make bench            pitstop beside other checkpointers and the limits of the machine (a large first
@@ -12,12 +13,13 @@
 #   make clean            remove what the other targets made (checkpoints under runs/ stay)
 #
 # Another interpreter: make PYTHON=python3.13 test. Arguments for pytest: make test PYTEST="-x -k restore".
-# Arguments for the comparison: make bench BENCH="--quick".
+# Arguments for the comparison: make bench BENCH="--quick". Some campaigns: make torture TORTURE="bit-flips".
 
 SHELL = /bin/sh
 PYTHON ?= python3
 PYTEST ?=
 BENCH ?= --plots docs --page docs/performance.md
+TORTURE ?= bit-flips
 CARGO ?= cargo
 
 VENV = .venv
@@ -39,7 +41,7 @@ WHEELS = target/wheels/$(VERSION)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_INPUT = 1
 
-.PHONY: demo test test-rust test-python test-frameworks lint lint-rust lint-python walls docs bench fmt clean
+.PHONY: demo test test-rust test-python test-frameworks torture lint lint-rust lint-python walls docs bench fmt clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/pitstop-$(VERSION)
@@ -48,7 +50,7 @@ demo: $(VENV)/pitstop-$(VERSION)
 test: test-rust test-python
 
 test-rust:
-	$(CARGO) test $(LOCKED)
+	$(CARGO) test $(LOCKED) --features cli
 
 test-python: $(VENV)/pitstop-$(VERSION)
 	$(BIN)/pytest -m "not frameworks" $(PYTEST)
@@ -56,12 +58,19 @@ test-python: $(VENV)/pitstop-$(VERSION)
 test-frameworks: $(FRAMEWORKS)/pitstop-$(VERSION)
 	$(FRAMEWORKS)/bin/pytest -m frameworks $(PYTEST)
 
+# Each of TORTURE is a target of its own.
+torture: $(TORTURE:%=torture-%)
+
+torture-bit-flips:
+	CARGO=$(CARGO) tests/torture/bit_flips.sh
+
 lint: lint-rust lint-python walls
 
 lint-rust: $(VENV)/tools-$(VERSION)
 	$(CARGO) fmt --check
 	$(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
-	PYO3_PYTHON=$(CURDIR)/$(BIN)/python $(CARGO) clippy $(LOCKED) --all-targets --features python -- -D warnings
+	$(CARGO) clippy $(LOCKED) --all-targets --features cli -- -D warnings
+	PYO3_PYTHON=$(CURDIR)/$(BIN)/python $(CARGO) clippy $(LOCKED) --all-targets --features python,cli -- -D warnings
 
 lint-python: $(VENV)/pitstop-$(VERSION)
 	$(BIN)/ruff check
@@ -69,15 +78,19 @@ lint-python: $(VENV)/pitstop-$(VERSION)
 	$(BIN)/mypy --strict
 	$(BIN)/python -m mypy.stubtest pitstop._native
 
-# pyo3 lives in one room, and a Rust user with default features gets no Python, no async
+# pyo3 lives in one room, clap in another, and a Rust user with default features gets no Python, no async
 # runtime and no terminal code.
 walls:
 	@files=$$(find . \( -name target -o -name '.?*' \) -prune -o -name '*.rs' ! -path './src/python/*' -print) \
 		|| exit 1; \
 	grep -nw pyo3 $$files; \
 	if [ $$? -ne 1 ]; then echo "wall: pyo3 may be named only under src/python/"; exit 1; fi
+	@files=$$(find . \( -name target -o -name '.?*' \) -prune -o -name '*.rs' ! -path './src/cli/*' -print) \
+		|| exit 1; \
+	grep -nwE 'clap|terminal_size' $$files; \
+	if [ $$? -ne 1 ]; then echo "wall: clap and terminal_size may be named only under src/cli/"; exit 1; fi
 	@tree=$$($(CARGO) tree $(LOCKED) -e normal --prefix none) || exit 1; \
-	echo "$$tree" | grep -E '^(pyo3|tokio|ratatui|crossterm)([-_][a-z0-9_-]*)? '; \
+	echo "$$tree" | grep -E '^(pyo3|tokio|ratatui|crossterm|clap|terminal)([-_][a-z0-9_-]*)? '; \
 	if [ $$? -ne 1 ]; then echo "wall: the default features may not bring these"; exit 1; fi
 	@echo "walls: they stand"
 

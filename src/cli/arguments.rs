@@ -104,6 +104,7 @@ pub(super) struct Prune {
 
 /// Rules for what stays: what any of them keeps.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_field_names, reason = "they are the options")]
 #[group(required = true, multiple = true)]
 pub(super) struct Rules {
     /// Keep the N checkpoints with the highest steps

@@ -1,4 +1,5 @@
 use std::borrow::Cow;
+use std::fmt::Write;
 
 /// The text with everything replaced that a terminal could take for something else than a visible character: escape
 /// sequences, line breaks, what changes the direction of writing. A backslash is doubled, so that it stays clear
@@ -33,7 +34,8 @@ pub(super) fn escape_json(json: &str) -> Cow<'_, str> {
     for c in json.chars() {
         if hidden(c) {
             for unit in c.encode_utf16(&mut [0; 2]) {
-                escaped.push_str(&format!("\\u{unit:04x}"));
+                // A text takes it.
+                let _ = write!(escaped, "\\u{unit:04x}");
             }
         } else {
             escaped.push(c);

@@ -56,7 +56,7 @@ pub(super) fn delete(
     screen: &mut Screen<'_>,
 ) -> Result<(), Failure> {
     for &step in steps {
-        screen.watched("", None, |watch| watch.check())?;
+        screen.check()?;
         Checkpointer::<State>::delete(files, step as usize)?;
         if !screen.is_json() {
             screen.line(&format!("step {step}: deleted"))?;

@@ -139,11 +139,19 @@ impl<'a> Screen<'a> {
         })
     }
 
+    /// Whether it is to go on, with what takes no time to speak of.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Failure::Interrupted);
+        }
+        Ok(())
+    }
+
     /// Asks a question that yes answers.
     pub(super) fn confirm(&mut self, question: &str) -> Result<(), Failure> {
         self.finish()?;
         if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-            let message = format!("{question} Nobody can be asked here; --yes says so");
+            let message = format!("{question} There is no terminal to ask in: pass --yes");
             return Err(Failure::Usage(message));
         }
         let _ = write!(io::stderr(), "{} [y/N] ", escape(question));

@@ -98,12 +98,12 @@ impl Table {
                 Align::Left => (0, missing),
                 Align::Right => (missing, 0),
             };
+            space += before;
+            // Nothing is put behind the last text of a line.
             if !text.is_empty() {
-                line.extend(std::iter::repeat_n(' ', space + before));
+                line.extend(std::iter::repeat_n(' ', space));
                 line.push_str(&paint(cell.style, &text));
                 space = 0;
-            } else {
-                space += before;
             }
             space += after + GAP;
         }

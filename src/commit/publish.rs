@@ -306,6 +306,47 @@ mod tests {
     }
 
     #[test]
+    fn a_file_gets_its_name_or_takes_the_place_of_another() {
+        for replaces in [false, true] {
+            let run = Run::new(false);
+            let out = run.dir.path().join("out");
+            if replaces {
+                fs::write(&out, "old").unwrap();
+            }
+            let staged = ".new/content";
+            let name = "out";
+            let change = Change::File {
+                staged,
+                name,
+                replaces,
+            };
+            run.publish(change).unwrap();
+            let verb = if replaces { "exchange" } else { "rename" };
+            let order = [format!("{verb} .new/content out"), "sync .".to_owned()];
+            assert_eq!(run.disk.calls(), order);
+            assert_eq!(fs::read_to_string(&out).unwrap(), ".new");
+            assert_eq!(run.at(".new").as_deref(), replaces.then_some("old"));
+        }
+    }
+
+    #[test]
+    fn a_file_does_not_give_way_to_one_that_appears() {
+        let run = Run::new(false);
+        fs::write(run.dir.path().join("out"), "old").unwrap();
+        let change = Change::File {
+            staged: ".new/content",
+            name: "out",
+            replaces: false,
+        };
+        let error = run.publish(change).unwrap_err();
+        assert_eq!(error.source.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(
+            fs::read_to_string(run.dir.path().join("out")).unwrap(),
+            "old"
+        );
+    }
+
+    #[test]
     fn the_parent_is_synced_after_it_vanished() {
         let run = Run::new(true);
         run.publish(VANISH).unwrap();

@@ -6,7 +6,7 @@ use std::iter;
 use super::{Opened, RestoreError};
 use crate::format::node_json;
 use crate::snapshot::{ReadError, TensorReader, Watch};
-use crate::state::{Checksum, DType, Data, Distance, Node, State, Tensor};
+use crate::state::{Checksum, DType, Data, Distance, Node, Piece, State, Tensor};
 
 /// So many bytes of each side are in memory at a time: whole elements of every type.
 const WINDOW: usize = 3 << 20;
@@ -163,24 +163,23 @@ fn compare_tensors<'a>(
     }))
 }
 
-/// What tells, without reading, that two tensors of one type and shape are equal: where each part lies, and its checksum.
-fn checksums(tensor: &Tensor) -> Option<Vec<(&[u64], &[u64], Checksum)>> {
+/// What tells, without reading, that two tensors of one type and shape are equal: where each part of it lies, and
+/// its checksum.
+fn checksums(tensor: &Tensor) -> Option<Vec<PartChecksum<'_>>> {
     match &tensor.data {
         Data::Pieces(pieces) => {
-            let part = |piece: &'_ crate::state::Piece| piece.tensor.checksum;
-            let all = pieces.iter().map(|piece| {
-                let checksum = part(piece)?;
-                Some((
-                    piece.offset.as_slice(),
-                    piece.tensor.shape.as_slice(),
-                    checksum,
-                ))
+            let parts = pieces.iter().map(|piece| {
+                let Piece { offset, tensor } = piece;
+                Some((offset.as_slice(), tensor.shape.as_slice(), tensor.checksum?))
             });
-            all.collect()
+            parts.collect()
         }
         _ => Some(vec![(&[], &tensor.shape, tensor.checksum?)]),
     }
 }
+
+/// Offset, shape, checksum.
+type PartChecksum<'a> = (&'a [u64], &'a [u64], Checksum);
 
 fn of_metrics(opened: &Opened) -> State {
     let metrics = opened.info.metrics.iter();

@@ -103,9 +103,12 @@ pub fn export_directory(
             }
             write_bytes(storage, &staged.join(INDEX), &index(from, &plan))
         },
-        |staged, name| match replaces {
-            true => Change::Replace { staged, name },
-            false => Change::Appear { staged, name },
+        |staged, name| {
+            if replaces {
+                Change::Replace { staged, name }
+            } else {
+                Change::Appear { staged, name }
+            }
         },
     )?;
     Ok(size)

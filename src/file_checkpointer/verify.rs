@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::reader::{self, ByFile, Source};
 use super::{RestoreError, Run};
-use crate::format::{FileEntry, HeaderEntry, MANIFEST, Manifest, parse_header};
+use crate::format::{FileEntry, HeaderEntry, MANIFEST, Manifest, Place, Stretch, parse_header};
 use crate::snapshot::{Watch, verify_all};
 use crate::state::DType;
 use crate::storage::Storage;
@@ -129,12 +129,13 @@ fn look(
     let covered = reader::check_coverage(&path, manifest, &by_file);
     let is_covered = covered.is_ok();
     found.damage.extend(covered.err());
+    let stored = stored(manifest);
     for (name, file) in files.iter().filter(|_| is_covered) {
         watch.check()?;
-        let head = check_head(&path, name, &by_file, &manifest.files[*name], file)
-            .and_then(|head| agrees(&path, name, manifest, &by_file, &head));
-        found.damage.extend(head.err());
         let entry = &manifest.files[*name];
+        let head = check_head(&path, name, &by_file, entry, file);
+        let checked = head.and_then(|head| agrees(&path, name, entry, &stored, &by_file, &head));
+        found.damage.extend(checked.err());
         (watch.progress)(entry.data_start.unwrap_or(entry.size));
     }
     check_tensors(manifest, &files, watch, found);
@@ -196,61 +197,69 @@ fn check_head(
 fn agrees(
     path: &Path,
     name: &str,
-    manifest: &Manifest,
+    entry: &FileEntry,
+    stored: &Stored<'_>,
     by_file: &ByFile<'_>,
     head: &[u8],
 ) -> Result<(), RestoreError> {
-    let entry = &manifest.files[name];
     let result = match (entry.data_start, name.strip_suffix(INDEX)) {
-        (Some(_), _) => header_agrees(name, manifest, entry.size, head),
+        (Some(_), _) => {
+            let stored = stored.get(name).map_or(&[][..], Vec::as_slice);
+            header_agrees(stored, entry.size, head)
+        }
         (None, Some(_)) => index_agrees(by_file, head),
         (None, None) => Ok(()),
     };
     result.map_err(|why| RestoreError::corrupt(path.join(name), why))
 }
 
-fn header_agrees(name: &str, manifest: &Manifest, size: u64, head: &[u8]) -> Result<(), String> {
+fn header_agrees(
+    stored: &[(DType, &[u64], &Stretch)],
+    size: u64,
+    head: &[u8],
+) -> Result<(), String> {
     let header = parse_header(head, size).map_err(|error| error.to_string())?;
     let said: BTreeMap<&str, &HeaderEntry> = header
         .entries
         .iter()
         .map(|entry| (entry.name.as_str(), entry))
         .collect();
-    let mut known = 0;
-    for (dtype, shape, stretch) in stretches(manifest).filter(|(.., it)| *it.file == *name) {
-        known += 1;
-        let same = |it: &&&HeaderEntry| {
-            it.dtype == dtype && it.shape == shape && it.start == stretch.start
-        };
-        if said.get(stretch.name.as_str()).filter(same).is_none() {
+    for &(dtype, shape, stretch) in stored {
+        let same = said.get(stretch.name.as_str()).is_some_and(|said| {
+            said.dtype == dtype && said.shape == shape && said.start == stretch.start
+        });
+        if !same {
             let local = &stretch.name;
             return Err(format!(
                 "its header says something else of {local:?} than the manifest"
             ));
         }
     }
-    if known != header.entries.len() {
+    if stored.len() != header.entries.len() {
         return Err("its header names tensors that the manifest does not know".into());
     }
     Ok(())
 }
 
-/// All stretches of a checkpoint, with what is stored in each.
-fn stretches(
-    manifest: &Manifest,
-) -> impl Iterator<Item = (DType, &[u64], &crate::format::Stretch)> {
-    use crate::format::Place;
-    manifest.tensors.iter().flat_map(|tensor| {
-        let (whole, parts) = match &tensor.place {
-            Place::Whole(stretch) => (Some((tensor.shape.as_slice(), stretch)), [].as_slice()),
-            Place::Pieces(parts) => (None, parts.as_slice()),
+/// What is stored in each file: element type, shape, and where.
+type Stored<'a> = HashMap<&'a str, Vec<(DType, &'a [u64], &'a Stretch)>>;
+
+fn stored(manifest: &Manifest) -> Stored<'_> {
+    let mut stored = Stored::new();
+    for tensor in &manifest.tensors {
+        let parts = match &tensor.place {
+            Place::Whole(stretch) => vec![(tensor.shape.as_slice(), stretch)],
+            Place::Pieces(parts) => parts
+                .iter()
+                .map(|it| (it.shape.as_slice(), &it.stretch))
+                .collect(),
         };
-        let parts = parts
-            .iter()
-            .map(|part| (part.shape.as_slice(), &part.stretch));
-        let all = whole.into_iter().chain(parts);
-        all.map(|(shape, stretch)| (tensor.dtype, shape, stretch))
-    })
+        for (shape, stretch) in parts {
+            let file = stored.entry(&*stretch.file).or_default();
+            file.push((tensor.dtype, shape, stretch));
+        }
+    }
+    stored
 }
 
 /// An index as loaders of sharded models read it.
