@@ -64,11 +64,11 @@ impl Run {
         manifest: &Manifest,
         seen: &mut HashSet<FileId>,
     ) -> Option<u64> {
-        let (mut linked, mut known) = (0, true);
+        let (mut linked, mut known) = (0u64, true);
         for (name, entry) in &manifest.files {
             match self.storage().identity(&info.path.join(name)) {
                 Ok(Some(file)) if seen.insert(file) => {}
-                Ok(Some(_)) => linked += entry.size,
+                Ok(Some(_)) => linked = linked.saturating_add(entry.size),
                 Ok(None) | Err(_) => known = false,
             }
         }

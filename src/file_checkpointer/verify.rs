@@ -1,6 +1,7 @@
 //! All of a checkpoint compared with its manifest: every byte, and what the files say of each other.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -139,11 +140,14 @@ fn look(
         (watch.progress)(entry.data_start.unwrap_or(entry.size));
     }
     check_tensors(manifest, &files, watch, found);
-    for entry in storage.list(&path)? {
-        let known = |name: &str| name == MANIFEST || manifest.files.contains_key(name);
-        if !entry.name.to_str().is_some_and(known) {
-            found.unexpected.push(path.join(entry.name));
+    match storage.list(&path) {
+        Ok(entries) => {
+            let known = |name: &str| name == MANIFEST || manifest.files.contains_key(name);
+            let strange = |name: &OsString| !name.to_str().is_some_and(known);
+            let names = entries.into_iter().map(|entry| entry.name).filter(strange);
+            found.unexpected = names.map(|name| path.join(name)).collect();
         }
+        Err(error) => found.damage.push(error.into()),
     }
     found.damage.sort_by_key(ToString::to_string);
     Ok(())
