@@ -69,7 +69,6 @@ lint: lint-rust lint-python walls
 lint-rust: $(VENV)/tools-$(VERSION)
 	$(CARGO) fmt --check
 	$(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
-	$(CARGO) clippy $(LOCKED) --all-targets --features cli -- -D warnings
 	PYO3_PYTHON=$(CURDIR)/$(BIN)/python $(CARGO) clippy $(LOCKED) --all-targets --features python,cli -- -D warnings
 
 lint-python: $(VENV)/pitstop-$(VERSION)

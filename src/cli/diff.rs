@@ -131,7 +131,7 @@ fn tensors(comparison: &Comparison) -> Table {
                 };
                 let elements = shape.iter().product::<u64>();
                 let differing = format!("{} of {elements}{nan}", distance.differing);
-                let largest = format!("{:?}", distance.largest);
+                let largest = json::short(distance.largest);
                 [
                     "~".into(),
                     name.into(),

@@ -77,11 +77,21 @@ pub(super) fn time(time: SystemTime) -> String {
     text.trim_end_matches('Z').replace('T', " ")
 }
 
+/// A number, rounded to six digits.
+pub(super) fn short(value: f64) -> String {
+    let exact = format!("{value:?}");
+    if exact.len() <= 8 {
+        return exact;
+    }
+    let rounded = format!("{value:.5e}").parse::<f64>();
+    rounded.map_or(exact, |rounded| format!("{rounded:?}"))
+}
+
 /// Metrics in a line.
 pub(super) fn short_metrics(metrics: &BTreeMap<String, f64>) -> String {
     let metrics = metrics
         .iter()
-        .map(|(name, value)| format!("{name} {value:?}"));
+        .map(|(name, value)| format!("{name} {}", short(*value)));
     metrics.collect::<Vec<_>>().join(", ")
 }
 
@@ -108,6 +118,20 @@ mod tests {
             (u64::MAX, "18.4 EB"),
         ] {
             assert_eq!(size(bytes), text, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn people_are_spared_the_last_digits() {
+        for (value, text) in [
+            (2.0 / 3.0, "0.666667"),
+            (1e-9 / 3.0, "3.33333e-10"),
+            (1_234_567.0, "1234570.0"),
+            (1.5, "1.5"),
+            (f64::NAN, "NaN"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            assert_eq!(short(value), text);
         }
     }
 
