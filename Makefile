@@ -9,6 +9,7 @@
 #   make model-mutations  break the core in one place after the other: the model notices each time
 #   make valgrind         memcheck over the Rust tests of the rooms that copy, map and write memory
 #   make free-threaded    compile the extension for free-threaded CPython, without such an interpreter
+#   make torture          the long campaigns of tests/torture, one after the other
 #   make lint             formatting, clippy, ruff, mypy, stubtest, the walls
 #   make docs             the crate's documentation
 #   make bench            pitstop beside other checkpointers and the limits of the machine (a large first
@@ -17,13 +18,14 @@
 #   make clean            remove what the other targets made (checkpoints under runs/ stay)
 #
 # Another interpreter: make PYTHON=python3.13 test. Arguments for pytest: make test PYTEST="-x -k restore".
-# Arguments for the comparison: make bench BENCH="--quick".
+# Arguments for the comparison: make bench BENCH="--quick". Some campaigns: make torture TORTURE="bit-flips".
 
 SHELL = /bin/sh
 PYTHON ?= python3
 PYTEST ?=
 MODEL ?=
 BENCH ?= --plots docs --page docs/performance.md
+TORTURE ?= bit-flips
 CARGO ?= cargo
 
 VENV = .venv
@@ -45,7 +47,7 @@ WHEELS = target/wheels/$(VERSION)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_INPUT = 1
 
-.PHONY: demo test test-rust test-python test-frameworks test-parallel model model-mutations valgrind free-threaded lint lint-rust lint-python walls docs bench fmt clean
+.PHONY: demo test test-rust test-python test-frameworks test-parallel torture model model-mutations valgrind free-threaded lint lint-rust lint-python walls docs bench fmt clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/pitstop-$(VERSION)
@@ -54,7 +56,7 @@ demo: $(VENV)/pitstop-$(VERSION)
 test: test-rust test-python
 
 test-rust:
-	$(CARGO) test $(LOCKED)
+	$(CARGO) test $(LOCKED) --features cli
 
 test-python: $(VENV)/pitstop-$(VERSION)
 	$(BIN)/pytest -m "not frameworks" $(PYTEST)
@@ -91,13 +93,19 @@ free-threaded:
 	PYO3_CONFIG_FILE=$(CURDIR)/tests/free-threaded.txt $(CARGO) check $(LOCKED) --features python --lib \
 		--target-dir target/free-threaded
 
+# Each of TORTURE is a target of its own.
+torture: $(TORTURE:%=torture-%)
+
+torture-bit-flips:
+	CARGO=$(CARGO) tests/torture/bit_flips.sh
+
 lint: lint-rust lint-python walls
 
 lint-rust: $(VENV)/tools-$(VERSION)
 	$(CARGO) fmt --check
 	$(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
 	cd tests/model && $(CARGO) fmt --check && $(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
-	PYO3_PYTHON=$(CURDIR)/$(BIN)/python $(CARGO) clippy $(LOCKED) --all-targets --features python -- -D warnings
+	PYO3_PYTHON=$(CURDIR)/$(BIN)/python $(CARGO) clippy $(LOCKED) --all-targets --features python,cli -- -D warnings
 
 lint-python: $(VENV)/pitstop-$(VERSION)
 	$(BIN)/ruff check
@@ -105,15 +113,19 @@ lint-python: $(VENV)/pitstop-$(VERSION)
 	$(BIN)/mypy --strict
 	$(BIN)/python -m mypy.stubtest pitstop._native
 
-# pyo3 lives in one room, and a Rust user with default features gets no Python, no async
+# pyo3 lives in one room, clap in another, and a Rust user with default features gets no Python, no async
 # runtime and no terminal code.
 walls:
 	@files=$$(find . \( -name target -o -name '.?*' \) -prune -o -name '*.rs' ! -path './src/python/*' -print) \
 		|| exit 1; \
 	grep -nw pyo3 $$files; \
 	if [ $$? -ne 1 ]; then echo "wall: pyo3 may be named only under src/python/"; exit 1; fi
+	@files=$$(find . \( -name target -o -name '.?*' \) -prune -o -name '*.rs' ! -path './src/cli/*' -print) \
+		|| exit 1; \
+	grep -nwE 'clap|terminal_size' $$files; \
+	if [ $$? -ne 1 ]; then echo "wall: clap and terminal_size may be named only under src/cli/"; exit 1; fi
 	@tree=$$($(CARGO) tree $(LOCKED) -e normal --prefix none) || exit 1; \
-	echo "$$tree" | grep -E '^(pyo3|tokio|ratatui|crossterm)([-_][a-z0-9_-]*)? '; \
+	echo "$$tree" | grep -E '^(pyo3|tokio|ratatui|crossterm|clap|terminal)([-_][a-z0-9_-]*)? '; \
 	if [ $$? -ne 1 ]; then echo "wall: the default features may not bring these"; exit 1; fi
 	@echo "walls: they stand"
 

@@ -1,12 +1,16 @@
 //! A [`Checkpointer`] that keeps checkpoints in a directory, made of the other rooms.
 
+mod compare;
 mod error;
+mod export;
 mod info;
+mod listing;
 mod prune;
 mod reader;
 mod run;
 mod stats;
 mod transfer;
+mod verify;
 mod writer;
 
 use std::collections::BTreeSet;
@@ -22,12 +26,16 @@ use crate::state::State;
 use crate::storage::{Local, Lock, LockError, Storage};
 use writer::Saved;
 
+pub use compare::{Changed, Comparison, TensorChange, compare};
 pub use error::RestoreError;
+pub use export::{export_directory, export_file};
 pub use info::CheckpointInfo;
+pub use listing::{Listed, Listing};
 pub use reader::Opened;
 pub use run::{Damaged, Run};
 pub use stats::{Cost, History, Outcome, SaveStats, Stats, Timings};
 pub use transfer::{Reads, SaveOptions, Ticket, Transfer};
+pub use verify::Verification;
 
 /// Name of the lock file of a run.
 const LOCK: &str = ".lock";

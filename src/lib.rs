@@ -68,6 +68,7 @@
 //! | `commit` | publishing, recovery, [`Retention`] | `storage`, `format` |
 //! | [`file_checkpointer`] | [`FileCheckpointer`] and [`Run`], made of the rooms above | all above |
 //! | [`schedule`] | when to save: [`Interval`], applied to a run by [`Schedule`] | nobody |
+//! | `cli` | the command line (feature `cli`) | the top: reads arguments, prints |
 //! | `python` | the extension module (feature `python`) | the top: translates, decides nothing |
 //!
 //! Below them lies `sync`: what threads meet at, from `std` or from the model that tries their orders.
@@ -76,10 +77,13 @@
 //!
 //! # Features
 //!
-//! There are none to choose from in Rust: by default the crate brings no Python, no async runtime and no
-//! terminal code. `python` is what the Python package is built with.
+//! By default the crate brings no Python, no async runtime and no terminal code. `cli` adds the program
+//! `pitstop`, to list, verify, compare and export checkpoints: `cargo install --features cli`; `docs/cli.md`
+//! describes it. `python` is what the Python package is built with.
 
 pub mod checkpointer;
+#[cfg(feature = "cli")]
+pub mod cli;
 mod commit;
 pub mod file_checkpointer;
 pub mod format;
@@ -97,13 +101,15 @@ pub use checkpointer::{
 };
 pub use commit::{Decision, Keep, Mode, Retention, RetentionError};
 pub use file_checkpointer::{
-    CheckpointInfo, Cost, FileCheckpointer, History, Opened, Options, Outcome, Reads, RestoreError,
-    Run, SaveOptions, SaveStats, Stats, Ticket, Timings, Transfer, save_as,
+    Changed, CheckpointInfo, Comparison, Cost, FileCheckpointer, History, Listed, Listing, Opened,
+    Options, Outcome, Reads, RestoreError, Run, SaveOptions, SaveStats, Stats, TensorChange,
+    Ticket, Timings, Transfer, Verification, compare, export_directory, export_file, save_as,
 };
 pub use format::Summary;
 pub use schedule::{Interval, IntervalError, Schedule};
+pub use snapshot::Watch;
 pub use state::{
-    Checksum, DType, Data, Element, Memory, Node, Piece, ReadAt, Region, ShapeError, State, Stored,
-    Tensor, TensorRef, View,
+    Checksum, DType, Data, Distance, Element, Memory, Node, Piece, ReadAt, Region, ShapeError,
+    State, Stored, Tensor, TensorRef, View,
 };
-pub use storage::{Local, Lock, LockError, NewFile, PathError, Storage, StoredFile};
+pub use storage::{FileId, Local, Lock, LockError, NewFile, PathError, Storage, StoredFile};

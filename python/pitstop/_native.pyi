@@ -28,6 +28,7 @@ __all__ = [
     "SaveStats",
     "Stats",
     "checkpoints",
+    "command_line",
     "restore",
     "save",
 ]
@@ -324,6 +325,7 @@ def restore(
     verify: bool = True,
 ) -> _T: ...
 def checkpoints(path: _Path) -> list[CheckpointInfo]: ...
+def command_line() -> int: ...
 def save(
     path: _Path,
     state: object,

@@ -21,6 +21,16 @@ pub(crate) enum Change<'a> {
         /// The name that readers look for.
         name: &'a str,
     },
+    /// The synced file `staged`, in a hidden directory, gets the name `name`, which is free; if `replaces`, what
+    /// has that name gets the name `staged`.
+    File {
+        /// Where it lies.
+        staged: &'a str,
+        /// The name that it gets.
+        name: &'a str,
+        /// Whether there is something of that name.
+        replaces: bool,
+    },
     /// The directory `name` gets the hidden name `hidden`, and can be removed then.
     Vanish {
         /// The name that readers look for.
@@ -72,6 +82,12 @@ pub(crate) fn publish(
             directory.settle(staged)?;
             directory.replace(staged, name)
         }
+        Change::File {
+            staged,
+            name,
+            replaces: false,
+        } => directory.rename(staged, name),
+        Change::File { staged, name, .. } => directory.replace(staged, name),
         Change::Vanish { name, hidden } => directory.rename(name, hidden),
     }
 }
@@ -287,6 +303,47 @@ mod tests {
             "sync", "exchange", "rename", "sync", "rename", "sync", "rename", "sync",
         ];
         assert_eq!(calls, order);
+    }
+
+    #[test]
+    fn a_file_gets_its_name_or_takes_the_place_of_another() {
+        for replaces in [false, true] {
+            let run = Run::new(false);
+            let out = run.dir.path().join("out");
+            if replaces {
+                fs::write(&out, "old").unwrap();
+            }
+            let staged = ".new/content";
+            let name = "out";
+            let change = Change::File {
+                staged,
+                name,
+                replaces,
+            };
+            run.publish(change).unwrap();
+            let verb = if replaces { "exchange" } else { "rename" };
+            let order = [format!("{verb} .new/content out"), "sync .".to_owned()];
+            assert_eq!(run.disk.calls(), order);
+            assert_eq!(fs::read_to_string(&out).unwrap(), ".new");
+            assert_eq!(run.at(".new").as_deref(), replaces.then_some("old"));
+        }
+    }
+
+    #[test]
+    fn a_file_does_not_give_way_to_one_that_appears() {
+        let run = Run::new(false);
+        fs::write(run.dir.path().join("out"), "old").unwrap();
+        let change = Change::File {
+            staged: ".new/content",
+            name: "out",
+            replaces: false,
+        };
+        let error = run.publish(change).unwrap_err();
+        assert_eq!(error.source.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(
+            fs::read_to_string(run.dir.path().join("out")).unwrap(),
+            "old"
+        );
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Opened {
 }
 
 /// A file of a checkpoint, as what its tensors are read from.
-struct Source {
+pub(super) struct Source {
     file: Arc<dyn StoredFile>,
     path: String,
 }
@@ -123,7 +123,7 @@ pub(super) fn open(
 /// Whether the checkpoint there is the one whose manifest was read, so that the files opened since are its
 /// own. Only reading the same manifest again says so: one that cannot be found may be in the middle of being
 /// replaced. Each replacement is a whole save, so trying again does not go on for long.
-fn is_still(storage: &dyn Storage, path: &Path, manifest: &[u8]) -> bool {
+pub(super) fn is_still(storage: &dyn Storage, path: &Path, manifest: &[u8]) -> bool {
     let Ok(file) = open_manifest(storage, path) else {
         return false;
     };
@@ -135,7 +135,7 @@ fn is_still(storage: &dyn Storage, path: &Path, manifest: &[u8]) -> bool {
     file.len() == manifest.len() as u64 && manifest.chunks(COMPARED).enumerate().all(same)
 }
 
-fn read_manifest(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>, RestoreError> {
+pub(super) fn read_manifest(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>, RestoreError> {
     let file = open_manifest(storage, path)?;
     if file.len() > LARGEST_MANIFEST {
         return Err(RestoreError::corrupt(
@@ -201,7 +201,7 @@ fn is_link(error: &io::Error) -> bool {
     }
 }
 
-fn parse(
+pub(super) fn parse(
     path: &Path,
     bytes: &[u8],
     parse: impl Fn(&[u8]) -> Result<Manifest, FormatError>,
@@ -215,7 +215,7 @@ fn parse(
     })
 }
 
-fn open_file(
+pub(super) fn open_file(
     storage: &dyn Storage,
     path: &Path,
     entry: &FileEntry,
@@ -234,9 +234,9 @@ fn open_file(
 }
 
 /// The stretches that lie in each file, with their sizes in bytes, in the order of their bytes.
-type ByFile<'a> = HashMap<&'a str, Vec<(u64, &'a Stretch)>>;
+pub(super) type ByFile<'a> = HashMap<&'a str, Vec<(u64, &'a Stretch)>>;
 
-fn stretches_by_file(manifest: &Manifest) -> ByFile<'_> {
+pub(super) fn stretches_by_file(manifest: &Manifest) -> ByFile<'_> {
     let mut by_file = ByFile::new();
     for (nbytes, stretch) in manifest.tensors.iter().flat_map(TensorEntry::stretches) {
         by_file
@@ -251,7 +251,7 @@ fn stretches_by_file(manifest: &Manifest) -> ByFile<'_> {
 }
 
 /// Every byte of a tensor file belongs to its header or to one tensor, so that every byte is checked.
-fn check_coverage(
+pub(super) fn check_coverage(
     path: &Path,
     manifest: &Manifest,
     by_file: &ByFile<'_>,
@@ -287,25 +287,44 @@ fn verify_files(
     files: &HashMap<&str, Arc<Source>>,
 ) -> Result<(), RestoreError> {
     for (name, entry) in &manifest.files {
-        let mut head = vec![0; entry.data_start.unwrap_or(entry.size) as usize];
-        files[name.as_str()].read_at(0, &mut head)?;
-        let head = checksum::of(&head);
-        let whole = if entry.data_start.is_some() {
-            let stretches = by_file.get(name.as_str()).into_iter().flatten();
-            let tensors = stretches.map(|(_, stretch)| stretch.checksum);
-            checksum::of_file(std::iter::once(head).chain(tensors), entry.size)
-        } else {
-            head
-        };
-        if whole != entry.checksum {
-            let why = "its header is damaged: the bytes are not those that were written";
-            return Err(RestoreError::corrupt(path.join(name), why));
-        }
+        let head = read_head_of(entry, &files[name.as_str()])?;
+        check_file(path, name, entry, by_file, &head)?;
     }
     Ok(())
 }
 
-fn tensor(
+/// The bytes of a file that no tensor covers: at most as many as the file has, once coverage was checked.
+pub(super) fn read_head_of(entry: &FileEntry, file: &Source) -> io::Result<Vec<u8>> {
+    let mut head = vec![0; entry.data_start.unwrap_or(entry.size) as usize];
+    file.read_at(0, &mut head)?;
+    Ok(head)
+}
+
+/// Compares the head of a file with the checksum of the file and those of its tensors.
+pub(super) fn check_file(
+    path: &Path,
+    name: &str,
+    entry: &FileEntry,
+    by_file: &ByFile<'_>,
+    head: &[u8],
+) -> Result<(), RestoreError> {
+    let head = checksum::of(head);
+    let (whole, what) = if entry.data_start.is_some() {
+        let stretches = by_file.get(name).into_iter().flatten();
+        let tensors = stretches.map(|(_, stretch)| stretch.checksum);
+        let digests = std::iter::once(head).chain(tensors);
+        (checksum::of_file(digests, entry.size), "its header")
+    } else {
+        (head, "the file")
+    };
+    if whole == entry.checksum {
+        return Ok(());
+    }
+    let why = format!("{what} is damaged: the bytes are not those that were written");
+    Err(RestoreError::corrupt(path.join(name), why))
+}
+
+pub(super) fn tensor(
     entry: &TensorEntry,
     files: &HashMap<&str, Arc<Source>>,
     verify: bool,

@@ -141,7 +141,7 @@ impl Run {
     }
 
     /// Whether there is nothing of that step any more.
-    fn has_vanished(&self, step: u64) -> bool {
+    pub(super) fn has_vanished(&self, step: u64) -> bool {
         matches!(self.storage.kind(&self.path(step)), Ok(None))
     }
 

@@ -38,6 +38,69 @@ pub fn of_file(parts: impl Iterator<Item = Checksum>, size: u64) -> Checksum {
     join(parts, size)
 }
 
+/// The checksum of bytes that come one after the other, however they are cut.
+pub struct Running {
+    /// How many there are in all.
+    len: u64,
+    block: XxHash3_128,
+    /// Bytes of the block that have come.
+    filled: usize,
+    /// Digest of the block before.
+    last: Checksum,
+    /// Over the digests of all blocks so far.
+    digests: XxHash3_128,
+}
+
+impl Running {
+    /// Nothing has come yet of `len` bytes.
+    pub fn new(len: u64) -> Running {
+        Running {
+            len,
+            block: XxHash3_128::new(),
+            filled: 0,
+            last: block(&[]),
+            digests: XxHash3_128::with_seed(len),
+        }
+    }
+
+    /// These come next.
+    pub fn update(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (next, rest) = bytes.split_at((BLOCK - self.filled).min(bytes.len()));
+            bytes = rest;
+            if next.len() == BLOCK {
+                self.end_block(block(next));
+                continue;
+            }
+            self.block.write(next);
+            self.filled += next.len();
+            if self.filled == BLOCK {
+                self.end_block(Checksum(self.block.finish_128()));
+            }
+        }
+    }
+
+    /// The checksum, once all have come.
+    pub fn finish(mut self) -> Checksum {
+        if self.filled > 0 {
+            self.end_block(Checksum(self.block.finish_128()));
+        }
+        if self.len <= BLOCK as u64 {
+            return self.last;
+        }
+        Checksum(self.digests.finish_128())
+    }
+
+    fn end_block(&mut self, digest: Checksum) {
+        if self.filled > 0 {
+            self.block = XxHash3_128::new();
+            self.filled = 0;
+        }
+        self.digests.write(&digest.0.to_be_bytes());
+        self.last = digest;
+    }
+}
+
 fn join(digests: impl Iterator<Item = Checksum>, len: u64) -> Checksum {
     let mut hasher = XxHash3_128::with_seed(len);
     digests.for_each(|digest| hasher.write(&digest.0.to_be_bytes()));
@@ -59,6 +122,18 @@ mod tests {
             let bytes: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
             let blocks: Vec<_> = bytes.chunks(BLOCK).map(block).collect();
             assert_eq!(from_blocks(&blocks, len as u64), of(&bytes), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn however_bytes_are_cut_their_checksum_is_the_same() {
+        for len in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 17] {
+            let bytes: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
+            for cut in [1000, BLOCK - 1, BLOCK, BLOCK + 1, 4 * BLOCK] {
+                let mut running = Running::new(len as u64);
+                bytes.chunks(cut).for_each(|part| running.update(part));
+                assert_eq!(running.finish(), of(&bytes), "{len} bytes by {cut}");
+            }
         }
     }
 

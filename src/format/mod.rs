@@ -22,4 +22,4 @@ pub use names::tensor_keys;
 pub use plan::{Expected, Plan, PlanOptions, PlannedFile, Source, plan};
 pub use safetensors::{Header, HeaderEntry, parse_header};
 pub use summary::Summary;
-pub use tree::MAX_DEPTH;
+pub use tree::{MAX_DEPTH, node_json};

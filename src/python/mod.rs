@@ -9,6 +9,8 @@ mod arguments;
 mod arrays;
 mod build;
 mod checkpointer;
+#[cfg(feature = "cli")]
+mod command_line;
 mod core;
 mod crossing;
 mod dlpack;
@@ -41,6 +43,9 @@ mod _native {
 
     #[pymodule_export]
     use super::checkpointer::AsyncCheckpointer;
+    #[cfg(feature = "cli")]
+    #[pymodule_export]
+    use super::command_line::command_line;
     #[pymodule_export]
     use super::functions::{checkpoints, restore, save};
     #[pymodule_export]

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use thiserror::Error;
 
 use super::transfer::{self, Crew};
-use super::{Layout, read};
+use super::{Layout, Watch, read};
 use crate::state::{Data, Memory, Piece, Tensor};
 
 /// Why a stored tensor was not given back.
@@ -103,6 +103,24 @@ pub fn verify(tensors: &[Tensor]) -> Result<(), ReadError> {
         known.map(|tensor| (tensor, None)).collect(),
         &AtomicBool::new(false),
     )
+}
+
+/// As [`verify`], but goes on after an error: all that are damaged or cannot be read, in order. Those that are
+/// in memory are not looked at. Once `watch` ends it, each that was not read says `Interrupted`.
+pub fn verify_all(tensors: &[Tensor], watch: Watch<'_>) -> Vec<ReadError> {
+    let parts = tensors.iter().flat_map(Tensor::parts);
+    let known = parts.filter(|tensor| tensor.checksum.is_some());
+    let jobs = known.filter_map(|tensor| match &tensor.data {
+        Data::Stored(stored) => Some(read::Job {
+            tensor,
+            stored,
+            into: None,
+        }),
+        _ => None,
+    });
+    let mut failures: Vec<_> = read::run_all(jobs.collect(), watch).into_iter().collect();
+    failures.sort_by_key(|(job, _)| *job);
+    failures.into_iter().map(|(_, error)| error).collect()
 }
 
 /// Reads what is stored, copies what is in memory, and compares both.

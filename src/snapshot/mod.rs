@@ -10,10 +10,14 @@ mod layout;
 mod load;
 mod read;
 mod stream;
+mod tensor_reader;
 mod transfer;
+mod watch;
 
 pub use arena::Arena;
 pub use capture::{Capture, can_borrow, capture, fill_checksums};
 pub use layout::Layout;
-pub use load::{ReadError, Target, load, load_into, verify};
+pub use load::{ReadError, Target, load, load_into, verify, verify_all};
+pub use tensor_reader::TensorReader;
 pub use transfer::read_at;
+pub use watch::Watch;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use super::Watch;
 use super::load::ReadError;
 use crate::format::checksum::{self, BLOCK};
 use crate::state::{Checksum, ReadAt, Stored, Tensor};
@@ -61,6 +62,16 @@ struct Batch<'a> {
 ///
 /// The first of them, in order, that is damaged or cannot be read.
 pub(super) fn run(jobs: Vec<Job<'_>>, stop: &AtomicBool) -> Result<(), ReadError> {
+    let watch = Watch {
+        stop,
+        ..Watch::nobody()
+    };
+    let first = run_all(jobs, watch).into_iter().min_by_key(|(job, _)| *job);
+    first.map_or(Ok(()), |(_, error)| Err(error))
+}
+
+/// As [`run`], but goes on after an error; returns all of them, each with the number of its job.
+pub(super) fn run_all(jobs: Vec<Job<'_>>, watch: Watch<'_>) -> HashMap<usize, ReadError> {
     let tensors: Vec<(&Tensor, &Stored)> =
         jobs.iter().map(|job| (job.tensor, job.stored)).collect();
     let total = tensors.iter().map(|(tensor, _)| tensor.nbytes()).sum();
@@ -73,15 +84,14 @@ pub(super) fn run(jobs: Vec<Job<'_>>, stop: &AtomicBool) -> Result<(), ReadError
             _ => Vec::new(),
         })
         .collect();
-    let mut failures = run_tasks(plan(jobs, &mut digests), total, stop);
+    let mut failures = run_tasks(plan(jobs, &mut digests), total, watch);
     for (job, (digests, (tensor, stored))) in digests.iter().zip(&tensors).enumerate() {
         let compared = !digests.is_empty() && !failures.contains_key(&job);
         if compared && tensor.checksum != Some(checksum::from_blocks(digests, tensor.nbytes())) {
             failures.insert(job, damaged(tensor, stored));
         }
     }
-    let first = failures.into_iter().min_by_key(|(job, _)| *job);
-    first.map_or(Ok(()), |(_, error)| Err(error))
+    failures
 }
 
 /// Small tensors have no more than one block, and are read together with their neighbours.
@@ -150,7 +160,7 @@ fn cut<'a>(index: usize, job: Job<'a>, digests: &'a mut [Checksum], tasks: &mut 
     }
 }
 
-fn run_tasks(tasks: Vec<Task<'_>>, total: u64, stop: &AtomicBool) -> HashMap<usize, ReadError> {
+fn run_tasks(tasks: Vec<Task<'_>>, total: u64, watch: Watch<'_>) -> HashMap<usize, ReadError> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = if total < WORTH_THREADS {
         1
@@ -172,9 +182,9 @@ fn run_tasks(tasks: Vec<Task<'_>>, total: u64, stop: &AtomicBool) -> HashMap<usi
         while let Some(slot) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
             let task = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
             match task {
-                Some(task) if stop.load(Ordering::Relaxed) => task.give_up(&fail),
-                Some(Task::Part(part)) => part.run(&mut bounce, &fail),
-                Some(Task::Batch(batch)) => batch.run(&mut bounce, &fail),
+                Some(task) if watch.check().is_err() => task.give_up(&fail),
+                Some(Task::Part(part)) => part.run(&mut bounce, &fail, watch),
+                Some(Task::Batch(batch)) => batch.run(&mut bounce, &fail, watch),
                 None => {}
             }
         }
@@ -208,14 +218,14 @@ impl Task<'_> {
 }
 
 impl Part<'_> {
-    fn run(self, bounce: &mut [u8], fail: &impl Fn(usize, ReadError)) {
+    fn run(self, bounce: &mut [u8], fail: &impl Fn(usize, ReadError), watch: Watch<'_>) {
         let (job, tensor) = (self.job, self.tensor);
-        if let Err(source) = self.read(bounce) {
+        if let Err(source) = self.read(bounce, watch) {
             fail(job, unreadable(tensor, source));
         }
     }
 
-    fn read(self, bounce: &mut [u8]) -> io::Result<()> {
+    fn read(self, bounce: &mut [u8], watch: Watch<'_>) -> io::Result<()> {
         let mut into = self.into;
         let mut digests = self.digests.chunks_mut(STRIDE / BLOCK);
         for start in (0..self.len).step_by(STRIDE) {
@@ -233,6 +243,7 @@ impl Part<'_> {
             for (digest, block) in digests.iter_mut().zip(stretch.chunks(BLOCK)) {
                 *digest = checksum::block(block);
             }
+            (watch.progress)(len as u64);
         }
         Ok(())
     }
@@ -260,15 +271,19 @@ impl<'a> Batch<'a> {
         self.jobs.push((index, job));
     }
 
-    fn run(self, bounce: &mut [u8], fail: &impl Fn(usize, ReadError)) {
+    fn run(self, bounce: &mut [u8], fail: &impl Fn(usize, ReadError), watch: Watch<'_>) {
         let read = self.source.read_at(self.offset, &mut bounce[..self.len]);
         match (read, self.jobs.as_slice()) {
-            (Ok(()), _) => self.hand_out(bounce, fail),
+            (Ok(()), _) => {
+                let len = self.len as u64;
+                self.hand_out(bounce, fail);
+                (watch.progress)(len);
+            }
             (Err(error), [(index, job)]) => fail(*index, unreadable(job.tensor, error)),
             // Each by itself, so that no tensor is blamed for its neighbour.
             (Err(_), _) => {
                 for (index, job) in self.jobs {
-                    Batch::of(index, job).run(bounce, fail);
+                    Batch::of(index, job).run(bounce, fail, watch);
                 }
             }
         }

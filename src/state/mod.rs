@@ -6,6 +6,7 @@
 
 mod checksum;
 mod data;
+mod distance;
 mod dtype;
 mod node;
 mod share;
@@ -13,6 +14,7 @@ mod tensor;
 
 pub use checksum::Checksum;
 pub use data::{Data, Memory, Piece, ReadAt, Region, Stored};
+pub use distance::Distance;
 pub use dtype::{DType, Element};
 pub use node::{Node, TensorRef, View};
 pub use tensor::{ShapeError, Tensor};

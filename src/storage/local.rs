@@ -22,6 +22,8 @@ use unix as system;
 #[cfg(windows)]
 use windows as system;
 
+#[cfg(unix)]
+use super::FileId;
 use super::{Entry, EntryKind, Lock, LockError, NewFile, PathError, Storage, StoredFile};
 
 /// The file system of the machine. Modes of what it creates respect the umask.
@@ -98,6 +100,15 @@ impl Storage for Local {
         match fs::symlink_metadata(path) {
             Ok(metadata) => Ok(Some(kind_of(metadata.file_type()))),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(PathError::wrap("look at", path, e)),
+        }
+    }
+
+    #[cfg(unix)]
+    fn identity(&self, path: &Path) -> io::Result<Option<FileId>> {
+        use std::os::unix::fs::MetadataExt;
+        match fs::symlink_metadata(path) {
+            Ok(metadata) => Ok(Some(FileId(metadata.dev(), metadata.ino()))),
             Err(e) => Err(PathError::wrap("look at", path, e)),
         }
     }

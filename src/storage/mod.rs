@@ -78,6 +78,16 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// Whatever the system reports, other than that there is nothing.
     fn kind(&self, path: &Path) -> io::Result<Option<EntryKind>>;
 
+    /// What the file at `path` is, whatever its name: two hard links are the same. `None` where nobody can tell.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports.
+    fn identity(&self, path: &Path) -> io::Result<Option<FileId>> {
+        let _ = path;
+        Ok(None)
+    }
+
     /// Creates a file of `size` bytes, all of them zero, and reserves their room on disk where the file
     /// system can. `AlreadyExists` if there is anything at `path`. On error no file is left.
     ///
@@ -217,6 +227,10 @@ pub struct Entry {
     /// What it stands for.
     pub kind: EntryKind,
 }
+
+/// Tells a file from all others that are there at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId(pub u64, pub u64);
 
 /// What a name stands for. Symbolic links are not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

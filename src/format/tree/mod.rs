@@ -6,6 +6,7 @@ mod write;
 
 use std::collections::HashSet;
 
+use super::json::Json;
 use super::order::surely_distinct;
 use crate::state::{Node, TensorRef};
 
@@ -15,6 +16,26 @@ pub(super) use write::write;
 
 /// Deepest nesting of containers that a checkpoint may hold. Readers recurse; this bounds their stack.
 pub const MAX_DEPTH: usize = 256;
+
+/// A tree as JSON, in the form that it has in a manifest; `keys` are the names of the tensors, by index.
+///
+/// # Panics
+///
+/// If a leaf refers to a tensor that has no key.
+///
+/// # Example
+///
+/// ```
+/// use pitstop::{Node, format::node_json};
+///
+/// let node = Node::Tuple(vec![Node::Int(1), Node::Float(f64::INFINITY)]);
+/// assert_eq!(node_json(&node, &[]), r#"{"tuple":[1,{"float":"inf"}]}"#);
+/// ```
+pub fn node_json(node: &Node, keys: &[&str]) -> String {
+    let mut json = Json::default();
+    write(node, keys, &mut json);
+    String::from_utf8(json.0).expect("JSON is text")
+}
 
 /// Depth of nesting of the tree; a plain value has depth 0.
 pub(super) fn depth(node: &Node) -> usize {

@@ -1,0 +1,60 @@
+use serde_json::json;
+
+use super::FINE;
+use super::arguments::Export;
+use super::diff::step;
+use super::failure::Failure;
+use super::json;
+use super::place::Place;
+use super::screen::Screen;
+use crate::{Local, Opened, RestoreError, Run, export_directory, export_file};
+
+pub(super) fn run(arguments: &Export, screen: &mut Screen<'_>) -> Result<u8, Failure> {
+    let (directory, wanted, out) = match arguments.which.as_slice() {
+        [directory, out] => (directory, None, out),
+        [directory, wanted, out] => (directory, Some(step(wanted)?), out),
+        _ => {
+            return Err(Failure::Usage(
+                "export takes a directory and what is to be written".into(),
+            ));
+        }
+    };
+    if !arguments.force && out.symlink_metadata().is_ok() {
+        let message = format!("{} is there already; --force replaces it", out.display());
+        return Err(Failure::Failed(message));
+    }
+    let place = Place::at(directory)?;
+    let (opened, bytes) = place.with(wanted, screen, |run, step, screen| {
+        let opened = open(run, step)?;
+        let total = opened.state.nbytes();
+        let bytes = screen.watched("exporting", Some(total), |watch| {
+            let export = if arguments.directory {
+                export_directory
+            } else {
+                export_file
+            };
+            export(&Local::new(), &opened, out, arguments.force, watch)
+        })?;
+        Ok((opened, bytes))
+    })?;
+    if screen.is_json() {
+        screen.document(&json!({
+            "step": opened.info.step,
+            "path": json::path(&opened.info.path),
+            "output": json::path(out),
+            "directory": arguments.directory,
+            "bytes": bytes,
+        }))?;
+    } else {
+        let (step, out, size) = (opened.info.step, out.display(), json::size(bytes));
+        screen.line(&format!("step {step}: exported to {out} ({size})"))?;
+    }
+    Ok(FINE)
+}
+
+fn open(run: &Run, step: Option<u64>) -> Result<Opened, RestoreError> {
+    match step {
+        Some(step) => run.open(step, true),
+        None => run.open_here(true),
+    }
+}

@@ -1,0 +1,147 @@
+//! How things are written: for programs as JSON, for people in short.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::SystemTime;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::format::node_json;
+use crate::{CheckpointInfo, Node};
+
+/// A number; infinities and NaN, for which JSON has none, as the text that the manifest has for them.
+pub(super) fn number(value: f64) -> Value {
+    let value = node(&Node::Float(value), &[]);
+    value.get("float").cloned().unwrap_or(value)
+}
+
+/// Metrics by name.
+pub(super) fn metrics(metrics: &BTreeMap<String, f64>) -> Value {
+    let metrics = metrics
+        .iter()
+        .map(|(name, &value)| (name.clone(), number(value)));
+    Value::Object(metrics.collect::<Map<_, _>>())
+}
+
+/// A tree, in the form that it has in the manifest; `keys` are the names of the tensors.
+pub(super) fn node(node: &Node, keys: &[&str]) -> Value {
+    let json = node_json(node, keys);
+    let mut json = serde_json::Deserializer::from_str(&json);
+    // Trees may nest deeper than its limit.
+    json.disable_recursion_limit();
+    Value::deserialize(&mut json).unwrap_or_default()
+}
+
+/// A path; what is no Unicode in it is replaced.
+pub(super) fn path(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// What is known of a checkpoint without looking into it.
+pub(super) fn info(info: &CheckpointInfo) -> Map<String, Value> {
+    let mut all = Map::new();
+    all.insert("step".into(), info.step.into());
+    all.insert("path".into(), path(&info.path).into());
+    all.insert(
+        "created".into(),
+        json!(humantime::format_rfc3339_millis(info.created).to_string()),
+    );
+    all.insert("bytes".into(), info.nbytes.into());
+    all.insert("metrics".into(), metrics(&info.metrics));
+    all
+}
+
+/// A size in bytes, in three digits.
+pub(super) fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for larger in ["kB", "MB", "GB", "TB", "PB", "EB"] {
+        if value < 999.5 {
+            break;
+        }
+        (value, unit) = (value / 1000.0, larger);
+    }
+    let digits = match value {
+        _ if unit == "B" => 0,
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+/// A time to the second, in UTC.
+pub(super) fn time(time: SystemTime) -> String {
+    let text = humantime::format_rfc3339_seconds(time).to_string();
+    text.trim_end_matches('Z').replace('T', " ")
+}
+
+/// A number, rounded to six digits.
+pub(super) fn short(value: f64) -> String {
+    let exact = format!("{value:?}");
+    if exact.len() <= 8 {
+        return exact;
+    }
+    let rounded = format!("{value:.5e}").parse::<f64>();
+    rounded.map_or(exact, |rounded| format!("{rounded:?}"))
+}
+
+/// Metrics in a line.
+pub(super) fn short_metrics(metrics: &BTreeMap<String, f64>) -> String {
+    let metrics = metrics
+        .iter()
+        .map(|(name, value)| format!("{name} {}", short(*value)));
+    metrics.collect::<Vec<_>>().join(", ")
+}
+
+/// So many things, with the right ending.
+pub(super) fn count(number: usize, thing: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{ending}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_three_digits() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.00 kB"),
+            (9_994, "9.99 kB"),
+            (9_996, "10.0 kB"),
+            (99_960, "100 kB"),
+            (999_600, "1.00 MB"),
+            (u64::MAX, "18.4 EB"),
+        ] {
+            assert_eq!(size(bytes), text, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn people_are_spared_the_last_digits() {
+        for (value, text) in [
+            (2.0 / 3.0, "0.666667"),
+            (1e-9 / 3.0, "3.33333e-10"),
+            (1_234_567.0, "1234570.0"),
+            (1.5, "1.5"),
+            (f64::NAN, "NaN"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            assert_eq!(short(value), text);
+        }
+    }
+
+    #[test]
+    fn what_json_has_no_number_for_is_a_text() {
+        let of = |value| number(value).to_string();
+        assert_eq!(
+            [of(0.5), of(f64::INFINITY), of(-0.0)],
+            ["0.5", "\"inf\"", "-0.0"]
+        );
+        assert!(of(f64::NAN).starts_with("\"nan:"));
+    }
+}

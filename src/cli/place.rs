@@ -1,0 +1,133 @@
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::failure::Failure;
+use super::screen::Screen;
+use crate::file_checkpointer::Damaged;
+use crate::{Local, Opened, RestoreError, Run};
+
+/// A directory that was named: a run, or one checkpoint.
+pub(super) struct Place {
+    pub(super) run: Run,
+    /// The directory itself is a checkpoint, or was one.
+    pub(super) is_checkpoint: bool,
+}
+
+impl Place {
+    /// Looks at the directory.
+    pub(super) fn at(directory: &Path) -> Result<Place, Failure> {
+        let fail = |why: &str| Failure::Failed(format!("{}: {why}", directory.display()));
+        match fs::metadata(directory) {
+            Ok(metadata) if metadata.is_dir() => {}
+            Ok(_) => {
+                return Err(fail(
+                    "this is a file; name the directory of a run, or that of a checkpoint",
+                ));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(fail("there is no such directory"));
+            }
+            Err(error) => return Err(fail(&error.to_string())),
+        }
+        let run = Run::new(Arc::new(Local::new()), directory);
+        let mut is_checkpoint = run.is_checkpoint()?;
+        if !is_checkpoint && run.candidates()?.is_empty() {
+            // What has lost its manifest is told by its name.
+            let name = directory.file_name().and_then(|name| name.to_str());
+            let step = name.and_then(|name| name.strip_prefix("step-"));
+            is_checkpoint = step.is_some_and(|step| step.parse::<u64>().is_ok());
+            if !is_checkpoint {
+                return Err(fail(
+                    "there are no checkpoints here: no manifest.json, and no directory named for a step",
+                ));
+            }
+        }
+        Ok(Place { run, is_checkpoint })
+    }
+
+    /// The run; for what makes no sense with a single checkpoint.
+    pub(super) fn into_run(self) -> Result<Run, Failure> {
+        if self.is_checkpoint {
+            let message = "this is one checkpoint; name the directory of its run";
+            let directory = self.run.directory().display();
+            return Err(Failure::Usage(format!("{directory}: {message}")));
+        }
+        Ok(self.run)
+    }
+
+    /// The checkpoint of a step; by default the newest whose manifest, headers and sizes are intact.
+    pub(super) fn open(
+        &self,
+        step: Option<u64>,
+        screen: &mut Screen<'_>,
+    ) -> Result<Opened, Failure> {
+        self.with(step, screen, |run, step, _| match step {
+            Some(step) => run.open(step, true),
+            None => run.open_here(true),
+        })
+    }
+
+    /// Does something with the checkpoint of a step; by default with the newest for which that does not end in
+    /// damage. It is given the step, or `None` if the directory itself is the checkpoint.
+    pub(super) fn with<T>(
+        &self,
+        step: Option<u64>,
+        screen: &mut Screen<'_>,
+        mut act: impl FnMut(&Run, Option<u64>, &mut Screen<'_>) -> Result<T, RestoreError>,
+    ) -> Result<T, Failure> {
+        match step {
+            _ if self.is_checkpoint => {
+                self.check_step(step)?;
+                Ok(act(&self.run, None, screen)?)
+            }
+            Some(step) => {
+                act(&self.run, Some(step), screen).map_err(|error| self.missing(step, error))
+            }
+            None => {
+                let (done, damaged) = self
+                    .run
+                    .newest_intact(|step| act(&self.run, Some(step), screen))?;
+                for Damaged { error, .. } in damaged {
+                    screen.note(&format!("passed over: {error}"));
+                }
+                done.ok_or_else(|| {
+                    let directory = self.run.directory().display();
+                    Failure::Failed(format!("{directory}: there is no intact checkpoint here"))
+                })
+            }
+        }
+    }
+
+    /// A step beside a single checkpoint must be its own.
+    pub(super) fn check_step(&self, step: Option<u64>) -> Result<(), Failure> {
+        let Some(step) = step else { return Ok(()) };
+        let found = self.run.info_here()?.step;
+        if found == step {
+            return Ok(());
+        }
+        let directory = self.run.directory().display();
+        let message =
+            format!("{directory} is the checkpoint of step {found}, not of {step}; name its run");
+        Err(Failure::Usage(message))
+    }
+
+    /// What there is instead of a step that is not there.
+    pub(super) fn missing(&self, step: u64, error: RestoreError) -> Failure {
+        let steps = match (&error, self.run.candidates()) {
+            (RestoreError::NotFound { .. }, Ok(steps)) if !steps.contains(&step) => steps,
+            _ => return error.into(),
+        };
+        missing(&self.run, step, &steps)
+    }
+}
+
+/// There is no such step, but others.
+pub(super) fn missing(run: &Run, step: u64, steps: &[u64]) -> Failure {
+    let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
+    let (directory, steps) = (run.directory().display(), steps.join(", "));
+    Failure::Failed(format!(
+        "{directory}: there is no step {step}; there are {steps}"
+    ))
+}

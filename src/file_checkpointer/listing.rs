@@ -1,0 +1,120 @@
+//! A run looked at as a whole: what it holds, what that takes on disk, and what retention would keep.
+
+use std::collections::HashSet;
+
+use super::{CheckpointInfo, Damaged, RestoreError, Run, reader};
+use crate::commit::{Decision, Retention};
+use crate::format::Manifest;
+use crate::snapshot::{Watch, verify_all};
+use crate::storage::FileId;
+
+/// What lies in a run.
+#[derive(Debug)]
+pub struct Listing {
+    /// The committed checkpoints, in ascending order of their steps.
+    pub checkpoints: Vec<Listed>,
+    /// What has the name of a checkpoint and cannot be used.
+    pub damaged: Vec<Damaged>,
+}
+
+/// A checkpoint, and what it takes on disk.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listed {
+    /// What it is.
+    pub info: CheckpointInfo,
+    /// Bytes of its files that an earlier step of the run has too; `None` where nobody can tell.
+    pub linked: Option<u64>,
+}
+
+impl Run {
+    /// All that lies in the run. Tensors are not read.
+    ///
+    /// # Errors
+    ///
+    /// As [`checkpoints`](Self::checkpoints).
+    pub fn listing(&self) -> Result<Listing, RestoreError> {
+        let mut seen = HashSet::new();
+        let mut listing = Listing {
+            checkpoints: Vec::new(),
+            damaged: Vec::new(),
+        };
+        for step in self.candidates()? {
+            match self.listed(step, &mut seen) {
+                Ok(listed) => listing.checkpoints.push(listed),
+                // Deleted since the directory was read.
+                Err(error) if error.is_damage() && self.has_vanished(step) => {}
+                Err(error @ RestoreError::Io(_)) => return Err(error),
+                Err(error) => listing.damaged.push(Damaged { step, error }),
+            }
+        }
+        Ok(listing)
+    }
+
+    fn listed(&self, step: u64, seen: &mut HashSet<FileId>) -> Result<Listed, RestoreError> {
+        let info = self.info(step)?;
+        let manifest = reader::read_head(self.storage().as_ref(), &info.path)?;
+        let linked = self.linked(&info, &manifest, seen);
+        Ok(Listed { info, linked })
+    }
+
+    /// Bytes of the files that were seen before; from now on all of them were.
+    fn linked(
+        &self,
+        info: &CheckpointInfo,
+        manifest: &Manifest,
+        seen: &mut HashSet<FileId>,
+    ) -> Option<u64> {
+        let (mut linked, mut known) = (0u64, true);
+        for (name, entry) in &manifest.files {
+            match self.storage().identity(&info.path.join(name)) {
+                Ok(Some(file)) if seen.insert(file) => {}
+                Ok(Some(_)) => linked = linked.saturating_add(entry.size),
+                Ok(None) | Err(_) => known = false,
+            }
+        }
+        known.then_some(linked)
+    }
+
+    /// What `retention` would keep, and why. Never lets the last intact checkpoint go: if a rule lets any go, those
+    /// that stay are read until one is found to be intact; if none is, the newest intact of the others stays.
+    ///
+    /// # Errors
+    ///
+    /// As [`checkpoints`](Self::checkpoints); `Interrupted` if `watch` ended it.
+    pub fn plan(
+        &self,
+        retention: &Retention,
+        watch: Watch<'_>,
+    ) -> Result<Vec<Decision>, RestoreError> {
+        let checkpoints = self.checkpoints()?;
+        let summaries: Vec<_> = checkpoints.iter().map(CheckpointInfo::summary).collect();
+        let mut decisions = retention.decide(&summaries);
+        if decisions.iter().all(|decision| decision.keep) {
+            return Ok(decisions);
+        }
+        for kept in decisions.iter().rev().filter(|decision| decision.keep) {
+            if self.is_intact(kept.step, watch)? {
+                return Ok(decisions);
+            }
+        }
+        for decision in decisions.iter_mut().rev().filter(|decision| !decision.keep) {
+            if self.is_intact(decision.step, watch)? {
+                decision.keep = true;
+                let reason = "none of those that the rule keeps is intact";
+                decision.reasons.push(reason.into());
+                break;
+            }
+        }
+        Ok(decisions)
+    }
+
+    /// Reads all of a checkpoint to find out.
+    fn is_intact(&self, step: u64, watch: Watch<'_>) -> Result<bool, RestoreError> {
+        let intact = match self.open(step, true) {
+            Ok(opened) => verify_all(&opened.state.tensors, watch).is_empty(),
+            Err(_) => false,
+        };
+        watch.check()?;
+        Ok(intact)
+    }
+}

@@ -1,0 +1,307 @@
+//! All of a checkpoint compared with its manifest: every byte, and what the files say of each other.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::reader::{self, ByFile, Source};
+use super::{RestoreError, Run};
+use crate::format::{FileEntry, HeaderEntry, MANIFEST, Manifest, Place, Stretch, parse_header};
+use crate::snapshot::{Watch, verify_all};
+use crate::state::DType;
+use crate::storage::Storage;
+
+/// The end of the name of an index.
+const INDEX: &str = ".safetensors.index.json";
+
+/// What was found in a checkpoint that was read from the first byte to the last.
+#[derive(Debug)]
+pub struct Verification {
+    /// The checkpoint.
+    pub path: PathBuf,
+    /// Files that were to be there, the manifest among them.
+    pub files: usize,
+    /// Tensors that were to be there.
+    pub tensors: usize,
+    /// Bytes that were to be there.
+    pub nbytes: u64,
+    /// All that is wrong with it: what is damaged, missing, or cannot be read.
+    pub damage: Vec<RestoreError>,
+    /// Names in its directory that are none of its own. They do no harm.
+    pub unexpected: Vec<PathBuf>,
+}
+
+impl Run {
+    /// Reads all of the checkpoint of a step, and tells everything that is wrong with it. Beyond what restoring
+    /// compares, headers and indexes must say of the tensors what the manifest says.
+    ///
+    /// # Errors
+    ///
+    /// [`RestoreError::NotFound`] if there is nothing of that step; [`RestoreError::Io`] with `Interrupted` if
+    /// `watch` ended it. Whatever else is wrong is part of the answer.
+    pub fn verify(&self, step: u64, watch: Watch<'_>) -> Result<Verification, RestoreError> {
+        verify(self.storage().as_ref(), &self.path(step), Some(step), watch)
+    }
+
+    /// As [`verify`](Self::verify), for the directory itself as one checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// As [`verify`](Self::verify).
+    pub fn verify_here(&self, watch: Watch<'_>) -> Result<Verification, RestoreError> {
+        verify(self.storage().as_ref(), self.directory(), None, watch)
+    }
+}
+
+fn verify(
+    storage: &dyn Storage,
+    path: &Path,
+    step: Option<u64>,
+    watch: Watch<'_>,
+) -> Result<Verification, RestoreError> {
+    loop {
+        let mut found = Verification {
+            path: path.to_owned(),
+            files: 1,
+            tensors: 0,
+            nbytes: 0,
+            damage: Vec::new(),
+            unexpected: Vec::new(),
+        };
+        let bytes = match reader::read_manifest(storage, path) {
+            Ok(bytes) => bytes,
+            Err(RestoreError::NotFound { .. }) if storage.kind(path)?.is_some() => {
+                let why = "the file is missing";
+                found
+                    .damage
+                    .push(RestoreError::corrupt(path.join(MANIFEST), why));
+                return Ok(found);
+            }
+            Err(error @ RestoreError::NotFound { .. }) => return Err(error),
+            Err(error) => {
+                found.damage.push(error);
+                return Ok(found);
+            }
+        };
+        found.nbytes = bytes.len() as u64;
+        (watch.progress)(found.nbytes);
+        match reader::parse(path, &bytes, Manifest::parse) {
+            Ok(manifest) => look(storage, step, &manifest, watch, &mut found)?,
+            Err(error) => found.damage.push(error),
+        }
+        watch.check()?;
+        // Somebody may have replaced the checkpoint meanwhile; what was found then is of neither.
+        if found.damage.is_empty() || reader::is_still(storage, path, &bytes) {
+            return Ok(found);
+        }
+    }
+}
+
+/// Looks at all that the manifest lists, and at what it does not.
+fn look(
+    storage: &dyn Storage,
+    step: Option<u64>,
+    manifest: &Manifest,
+    watch: Watch<'_>,
+    found: &mut Verification,
+) -> Result<(), RestoreError> {
+    let path = found.path.clone();
+    if step.is_some_and(|step| step != manifest.step) {
+        found.damage.push(RestoreError::Misplaced {
+            path: path.clone(),
+            found: manifest.step,
+        });
+    }
+    found.files += manifest.files.len();
+    found.tensors = manifest.tensors.len();
+    found.nbytes += manifest.nbytes();
+    let mut files = HashMap::new();
+    for (name, entry) in &manifest.files {
+        match reader::open_file(storage, &path.join(name), entry) {
+            Ok(file) => drop(files.insert(name.as_str(), file)),
+            Err(error) => found.damage.push(error),
+        }
+    }
+    let by_file = reader::stretches_by_file(manifest);
+    let covered = reader::check_coverage(&path, manifest, &by_file);
+    let is_covered = covered.is_ok();
+    found.damage.extend(covered.err());
+    let stored = stored(manifest);
+    for (name, file) in files.iter().filter(|_| is_covered) {
+        watch.check()?;
+        let entry = &manifest.files[*name];
+        let head = check_head(&path, name, &by_file, entry, file);
+        let checked = head.and_then(|head| agrees(&path, name, entry, &stored, &by_file, &head));
+        found.damage.extend(checked.err());
+        (watch.progress)(entry.data_start.unwrap_or(entry.size));
+    }
+    check_tensors(manifest, &files, watch, found);
+    match storage.list(&path) {
+        Ok(entries) => {
+            let known = |name: &str| name == MANIFEST || manifest.files.contains_key(name);
+            let strange = |name: &OsString| !name.to_str().is_some_and(known);
+            let names = entries.into_iter().map(|entry| entry.name).filter(strange);
+            found.unexpected = names.map(|name| path.join(name)).collect();
+        }
+        Err(error) => found.damage.push(error.into()),
+    }
+    found.damage.sort_by_key(ToString::to_string);
+    Ok(())
+}
+
+/// Compares every tensor whose files are there.
+fn check_tensors(
+    manifest: &Manifest,
+    files: &HashMap<&str, Arc<Source>>,
+    watch: Watch<'_>,
+    found: &mut Verification,
+) {
+    let mut tensors = Vec::with_capacity(manifest.tensors.len());
+    for entry in &manifest.tensors {
+        let there = |file: &str| files.contains_key(file);
+        if !entry.stretches().all(|(_, stretch)| there(&stretch.file)) {
+            continue;
+        }
+        match reader::tensor(entry, files, true) {
+            Ok(tensor) => tensors.push(tensor),
+            Err(why) => {
+                let manifest = found.path.join(MANIFEST);
+                found.damage.push(RestoreError::corrupt(manifest, why));
+            }
+        }
+    }
+    for error in verify_all(&tensors, watch) {
+        found.damage.push(RestoreError::reading(&found.path, error));
+    }
+}
+
+/// The bytes of a file that belong to no tensor, compared with their checksum.
+fn check_head(
+    path: &Path,
+    name: &str,
+    by_file: &ByFile<'_>,
+    entry: &FileEntry,
+    file: &Source,
+) -> Result<Vec<u8>, RestoreError> {
+    let head = reader::read_head_of(entry, file).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            RestoreError::corrupt(path.join(name), "the file is cut off")
+        }
+        _ => RestoreError::Io(error),
+    })?;
+    reader::check_file(path, name, entry, by_file, &head)?;
+    Ok(head)
+}
+
+/// What a header or an index says must be what the manifest says.
+fn agrees(
+    path: &Path,
+    name: &str,
+    entry: &FileEntry,
+    stored: &Stored<'_>,
+    by_file: &ByFile<'_>,
+    head: &[u8],
+) -> Result<(), RestoreError> {
+    let result = match (entry.data_start, name.strip_suffix(INDEX)) {
+        (Some(_), _) => {
+            let stored = stored.get(name).map_or(&[][..], Vec::as_slice);
+            header_agrees(stored, entry.size, head)
+        }
+        (None, Some(_)) => index_agrees(by_file, head),
+        (None, None) => Ok(()),
+    };
+    result.map_err(|why| RestoreError::corrupt(path.join(name), why))
+}
+
+fn header_agrees(
+    stored: &[(DType, &[u64], &Stretch)],
+    size: u64,
+    head: &[u8],
+) -> Result<(), String> {
+    let header = parse_header(head, size).map_err(|error| error.to_string())?;
+    let said: BTreeMap<&str, &HeaderEntry> = header
+        .entries
+        .iter()
+        .map(|entry| (entry.name.as_str(), entry))
+        .collect();
+    for &(dtype, shape, stretch) in stored {
+        let same = said.get(stretch.name.as_str()).is_some_and(|said| {
+            said.dtype == dtype && said.shape == shape && said.start == stretch.start
+        });
+        if !same {
+            let local = &stretch.name;
+            return Err(format!(
+                "its header says something else of {local:?} than the manifest"
+            ));
+        }
+    }
+    if stored.len() != header.entries.len() {
+        return Err("its header names tensors that the manifest does not know".into());
+    }
+    Ok(())
+}
+
+/// What is stored in each file: element type, shape, and where.
+type Stored<'a> = HashMap<&'a str, Vec<(DType, &'a [u64], &'a Stretch)>>;
+
+fn stored(manifest: &Manifest) -> Stored<'_> {
+    let mut stored = Stored::new();
+    for tensor in &manifest.tensors {
+        let parts = match &tensor.place {
+            Place::Whole(stretch) => vec![(tensor.shape.as_slice(), stretch)],
+            Place::Pieces(parts) => parts
+                .iter()
+                .map(|it| (it.shape.as_slice(), &it.stretch))
+                .collect(),
+        };
+        for (shape, stretch) in parts {
+            let file = stored.entry(&*stretch.file).or_default();
+            file.push((tensor.dtype, shape, stretch));
+        }
+    }
+    stored
+}
+
+/// An index as loaders of sharded models read it.
+#[derive(Deserialize)]
+struct Index {
+    metadata: IndexMetadata,
+    weight_map: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct IndexMetadata {
+    total_size: u64,
+}
+
+/// An index must name the tensors of its shards, all of them and no others.
+fn index_agrees(by_file: &ByFile<'_>, bytes: &[u8]) -> Result<(), String> {
+    let index: Index = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let mut shards: Vec<&str> = index.weight_map.values().map(String::as_str).collect();
+    shards.sort_unstable();
+    shards.dedup();
+    let (mut known, mut total) = (0, 0);
+    for shard in shards {
+        for (nbytes, stretch) in by_file.get(shard).into_iter().flatten() {
+            (known, total) = (known + 1, total + nbytes);
+            if index.weight_map.get(&stretch.name).map(String::as_str) != Some(shard) {
+                let local = &stretch.name;
+                return Err(format!("it does not say that {local:?} lies in {shard:?}"));
+            }
+        }
+    }
+    if known != index.weight_map.len() {
+        return Err("it names tensors that the manifest does not know".into());
+    }
+    if total != index.metadata.total_size {
+        let said = index.metadata.total_size;
+        return Err(format!(
+            "it says that its tensors take {said} bytes, not {total}"
+        ));
+    }
+    Ok(())
+}
