@@ -4,6 +4,7 @@
 #   make demo             kill a training run during a save, resume it, compare
 #   make test             every test that needs no framework, Rust and Python
 #   make test-frameworks  the tests with torch and JAX, at pinned versions
+#   make torture          long campaigns of faults: kills, power cuts (an hour; asks to be root for some)
 #   make lint             formatting, clippy, ruff, mypy, stubtest, the walls
 #   make docs             the crate's documentation
 #   make bench            pitstop beside other checkpointers and the limits of the machine (a large first
@@ -12,11 +13,12 @@
 #   make clean            remove what the other targets made (checkpoints under runs/ stay)
 #
 # Another interpreter: make PYTHON=python3.13 test. Arguments for pytest: make test PYTEST="-x -k restore".
-# Arguments for the comparison: make bench BENCH="--quick".
+# Arguments for the comparison: make bench BENCH="--quick". One campaign: make torture TORTURE=kills.
 
 SHELL = /bin/sh
 PYTHON ?= python3
 PYTEST ?=
+TORTURE ?=
 BENCH ?= --plots docs --page docs/performance.md
 CARGO ?= cargo
 
@@ -39,7 +41,7 @@ WHEELS = target/wheels/$(VERSION)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_INPUT = 1
 
-.PHONY: demo test test-rust test-python test-frameworks lint lint-rust lint-python walls docs bench fmt clean
+.PHONY: demo test test-rust test-python test-frameworks torture lint lint-rust lint-python walls docs bench fmt clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/pitstop-$(VERSION)
@@ -55,6 +57,12 @@ test-python: $(VENV)/pitstop-$(VERSION)
 
 test-frameworks: $(FRAMEWORKS)/pitstop-$(VERSION)
 	$(FRAMEWORKS)/bin/pytest -m frameworks $(PYTEST)
+
+# Each script of tests/torture in turn; all of them run, whatever one finds.
+torture: $(VENV)/pitstop-$(VERSION)
+	@failed=; for script in tests/torture/$(or $(TORTURE),*).py; do \
+		echo "=== $$script ==="; $(BIN)/python $$script || failed="$$failed $$script"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 lint: lint-rust lint-python walls
 
