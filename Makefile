@@ -9,7 +9,7 @@
 #   make model-mutations  break the core in one place after the other: the model notices each time
 #   make valgrind         memcheck over the Rust tests of the rooms that copy, map and write memory
 #   make free-threaded    compile the extension for free-threaded CPython, without such an interpreter
-#   make torture          the long campaigns of tests/torture, one after the other
+#   make torture          long campaigns of faults: flipped bits, kills, power cuts (an hour; root for some)
 #   make lint             formatting, clippy, ruff, mypy, stubtest, the walls
 #   make docs             the crate's documentation
 #   make bench            pitstop beside other checkpointers and the limits of the machine (a large first
@@ -18,14 +18,14 @@
 #   make clean            remove what the other targets made (checkpoints under runs/ stay)
 #
 # Another interpreter: make PYTHON=python3.13 test. Arguments for pytest: make test PYTEST="-x -k restore".
-# Arguments for the comparison: make bench BENCH="--quick". Some campaigns: make torture TORTURE="bit-flips".
+# Arguments for the comparison: make bench BENCH="--quick". One campaign: make torture TORTURE=kills.py.
 
 SHELL = /bin/sh
 PYTHON ?= python3
 PYTEST ?=
 MODEL ?=
+TORTURE ?= bit_flips.sh kills.py power_loss.py
 BENCH ?= --plots docs --page docs/performance.md
-TORTURE ?= bit-flips
 CARGO ?= cargo
 
 VENV = .venv
@@ -93,11 +93,11 @@ free-threaded:
 	PYO3_CONFIG_FILE=$(CURDIR)/tests/free-threaded.txt $(CARGO) check $(LOCKED) --features python --lib \
 		--target-dir target/free-threaded
 
-# Each of TORTURE is a target of its own.
-torture: $(TORTURE:%=torture-%)
-
-torture-bit-flips:
-	CARGO=$(CARGO) tests/torture/bit_flips.sh
+torture: $(VENV)/pitstop-$(VERSION)
+	@failed=; for script in $(TORTURE:%=tests/torture/%); do \
+		echo "=== $$script ==="; \
+		PATH="$(CURDIR)/$(BIN):$$PATH" CARGO="$(CARGO)" $$script || failed="$$failed $$script"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 lint: lint-rust lint-python walls
 

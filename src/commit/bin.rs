@@ -49,8 +49,9 @@ impl Bin {
         let mut removed = Ok(());
         for entry in storage.list(dir)? {
             let path = dir.join(entry.name);
+            // What cannot be opened is of no use, and somebody else may be removing it.
             let size = match entry.kind {
-                EntryKind::File => storage.open(&path)?.len(),
+                EntryKind::File => storage.open(&path).map_or(0, |file| file.len()),
                 EntryKind::Dir | EntryKind::Other => 0,
             };
             if size >= WORTH_KEEPING {

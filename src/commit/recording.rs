@@ -17,6 +17,8 @@ pub(super) struct Recording {
     /// Numbers of the calls that fail, counted from 0: the first one, and the one after the last.
     fail_from: AtomicU64,
     fail_until: AtomicU64,
+    /// What they fail with. With `NotFound`, somebody else was faster to remove it.
+    pub(super) fault: io::ErrorKind,
     pub(super) exchange_supported: bool,
 }
 
@@ -28,6 +30,7 @@ impl Recording {
             calls: Mutex::default(),
             fail_from: u64::MAX.into(),
             fail_until: u64::MAX.into(),
+            fault: io::ErrorKind::Other,
             exchange_supported: true,
         }
     }
@@ -59,10 +62,23 @@ impl Recording {
         calls.push(call);
         let from = self.fail_from.load(Ordering::Relaxed);
         if (from..self.fail_until.load(Ordering::Relaxed)).contains(&nth) {
-            let error = io::Error::other("injected");
+            let error = io::Error::new(self.fault, "injected");
             return Err(PathError::wrap(operation, paths[0], error));
         }
         Ok(())
+    }
+
+    fn remove(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        remove: impl Fn(&Local) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let answer = self.record(operation, &[path]);
+        if answer.is_ok() || self.fault == io::ErrorKind::NotFound {
+            remove(&Local::new())?;
+        }
+        answer
     }
 }
 
@@ -113,13 +129,11 @@ impl Storage for Recording {
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.record("remove", &[path])?;
-        Local::new().remove_file(path)
+        self.remove("remove", path, |disk| disk.remove_file(path))
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.record("rmdir", &[path])?;
-        Local::new().remove_dir(path)
+        self.remove("rmdir", path, |disk| disk.remove_dir(path))
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>, LockError> {

@@ -109,8 +109,9 @@ pub(crate) fn stage(storage: &dyn Storage, run_dir: &Path, target: &str) -> io::
     Ok(name)
 }
 
-/// Removes a directory and all in it, or a file; that nothing is there is fine. Symbolic links are removed
-/// themselves, not followed. Goes on after an error, to free what it can.
+/// Removes a directory and all in it, or a file; that nothing is there is fine, and so is somebody else who
+/// removes it at the same time. Symbolic links are removed themselves, not followed. Goes on after an error, to
+/// free what it can.
 ///
 /// # Errors
 ///
@@ -124,17 +125,26 @@ pub(crate) fn remove_tree(storage: &dyn Storage, path: &Path) -> io::Result<()> 
 
 fn remove(storage: &dyn Storage, path: &Path, kind: EntryKind) -> io::Result<()> {
     if kind != EntryKind::Dir {
-        return storage.remove_file(path);
+        return unless_gone(storage.remove_file(path));
     }
     let mut first_error = None;
-    for entry in storage.list(path)? {
+    let entries = unless_gone(storage.list(path))?;
+    for entry in entries {
         if let Err(error) = remove(storage, &path.join(&entry.name), entry.kind) {
             first_error.get_or_insert(error);
         }
     }
     match first_error {
         Some(error) => Err(error),
-        None => storage.remove_dir(path),
+        None => unless_gone(storage.remove_dir(path)),
+    }
+}
+
+/// What is not there any more is removed.
+fn unless_gone<T: Default>(result: io::Result<T>) -> io::Result<T> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
+        other => other,
     }
 }
 
@@ -242,5 +252,26 @@ mod tests {
         let error = remove_tree(&disk, &tree).unwrap_err();
         assert!(error.to_string().contains("tree/b"), "{error}");
         assert_eq!(fs::read_dir(&tree).unwrap().count(), 1);
+    }
+
+    /// One file that an `rm -r` of the user had removed first kept the whole directory in place.
+    #[test]
+    fn somebody_else_who_removes_the_same_tree_is_no_reason_to_leave_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
+        let removals = 5;
+        for nth in 0..removals {
+            fs::create_dir_all(tree.join("inner")).unwrap();
+            for name in ["a", "b", "inner/c"] {
+                fs::write(tree.join(name), "x").unwrap();
+            }
+            let mut disk = Recording::new(dir.path());
+            disk.fault = io::ErrorKind::NotFound;
+            disk.fail_call(nth);
+            remove_tree(&disk, &tree).unwrap();
+            assert!(!tree.exists());
+            assert_eq!(disk.calls().len() as u64, removals);
+        }
+        remove(&Local::new(), &tree, EntryKind::Dir).unwrap();
     }
 }

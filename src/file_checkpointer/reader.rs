@@ -80,6 +80,14 @@ pub(super) fn read_head(storage: &dyn Storage, path: &Path) -> Result<Manifest, 
     parse(path, &read_manifest(storage, path)?, Manifest::parse_head)
 }
 
+/// Whether there is a checkpoint at `path` with all its files in their full length.
+pub(super) fn has_all_files(storage: &dyn Storage, path: &Path) -> bool {
+    read_head(storage, path).is_ok_and(|manifest| {
+        let mut files = manifest.files.iter();
+        files.all(|(name, entry)| open_file(storage, &path.join(name), entry).is_ok())
+    })
+}
+
 /// Opens the checkpoint at `path`. With `verify`, everything but the tensors is compared here, and the
 /// tensors when they are read. The tree is in the state then, and no more in the manifest.
 pub(super) fn open(

@@ -238,6 +238,11 @@ impl Run {
         Ok(opened)
     }
 
+    /// Whether each file of a checkpoint is there and as long as it was. No more of it than the manifest is read.
+    pub(super) fn has_all_files(&self, step: u64) -> bool {
+        reader::has_all_files(self.storage.as_ref(), &self.path(step))
+    }
+
     /// Opens the directory itself as one checkpoint.
     ///
     /// # Errors

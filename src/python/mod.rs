@@ -14,6 +14,7 @@ mod command_line;
 mod core;
 mod crossing;
 mod dlpack;
+mod ending;
 mod errors;
 mod fill;
 mod flatten;
@@ -78,7 +79,7 @@ fn prepare(py: Python<'_>) -> PyResult<()> {
     crossing::install();
     // Imported now, since an import while the interpreter ends makes it forget that Ctrl-C ended it.
     py.import("logging")?;
-    let drain = wrap_pyfunction!(drain_all, py)?;
+    let drain = wrap_pyfunction!(ending::drain_all, py)?;
     py.import("atexit")?.call_method1("register", (drain,))?;
     let os = py.import("os")?;
     if os.hasattr("register_at_fork")? {
@@ -86,12 +87,6 @@ fn prepare(py: Python<'_>) -> PyResult<()> {
         os.call_method("register_at_fork", (), Some(&abandon.into_py_dict(py)?))?;
     }
     Ok(())
-}
-
-/// Saves what is pending when the interpreter ends, and raises what nobody has heard of.
-#[pyfunction]
-fn drain_all(py: Python<'_>) -> PyResult<()> {
-    core::drain_all(py)
 }
 
 /// Closes, in a forked child, the locks that belong to its parent.

@@ -6,6 +6,7 @@ import time
 
 import child
 import disk
+import killing
 import pitstop
 import pytest
 import trainer
@@ -63,6 +64,13 @@ def test_a_run_killed_again_and_again_ends_bit_identical(run, never_killed):
 def test_a_run_never_killed_ends_the_same_with_saving_as_without(run, never_killed):
     assert trainer.train(run) == never_killed
     assert disk.whole_steps(run) == [trainer.STEPS - 1, trainer.STEPS]
+
+
+def test_runs_killed_in_every_way_of_saving_lose_nothing(run):
+    """Links, overwriting, recycled files, deletions, deferred copies; `make torture` does it at full size."""
+    count = killing.campaign(run, 16, 3_000_000, seed="small")
+    assert (count.losses, count.wrong) == ([], []), count
+    assert count.restored >= 16
 
 
 EXIT = """

@@ -94,9 +94,19 @@ pub(super) fn preallocate(file: &File, size: u64) -> io::Result<()> {
     if size == 0 {
         return Ok(());
     }
+    refuse_beyond_limit(size)?;
     match reserve(file, size) {
         Err(error) if not_offered(error) => file.set_len(size),
         result => Ok(result?),
+    }
+}
+
+/// Trying it would bring `SIGXFSZ`, which ends every process that does not ignore it, as Python does.
+fn refuse_beyond_limit(size: u64) -> io::Result<()> {
+    use rustix::process::{Resource, getrlimit};
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if size > limit => Err(Errno::FBIG.into()),
+        _ => Ok(()),
     }
 }
 
