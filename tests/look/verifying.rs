@@ -3,10 +3,13 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use pitstop::format::{MANIFEST, Manifest, checksum};
+use pitstop::format::{MANIFEST, Manifest, TensorEntry, checksum};
 use pitstop::{Checkpointer, FileCheckpointer, Node, Options, RestoreError, State, Tensor, Watch};
 
 use super::{change, look, names, saved};
+
+/// What somebody does to the bytes of a file.
+type Change<'a> = &'a dyn Fn(&mut Vec<u8>);
 
 /// What is wrong with step 30, each as a text.
 fn damage(directory: &Path) -> Vec<String> {
@@ -56,10 +59,10 @@ fn every_damaged_file_is_named_whatever_happened_to_it() {
     for name in names(&step) {
         let path = step.join(&name);
         let whole = fs::read(&path).unwrap();
-        let ways: [(&str, &dyn Fn(&mut Vec<u8>)); 5] = [
+        let ways: [(&str, Change<'_>); 5] = [
             ("flipped at its start", &|bytes| bytes[0] ^= 1),
             ("flipped at its end", &|bytes| {
-                *bytes.last_mut().unwrap() ^= 0x80
+                *bytes.last_mut().unwrap() ^= 0x80;
             }),
             ("cut off", &|bytes| bytes.truncate(bytes.len() - 1)),
             ("longer", &|bytes| bytes.push(0)),
@@ -172,10 +175,7 @@ fn forge(step: &Path, name: &str, from: &str, to: &str) {
     let head = checksum::of(&bytes[..head_len]);
     entry.checksum = head;
     if entry.data_start.is_some() {
-        let stretches = manifest
-            .tensors
-            .iter()
-            .flat_map(|tensor| tensor.stretches());
+        let stretches = manifest.tensors.iter().flat_map(TensorEntry::stretches);
         let mut stretches: Vec<_> = stretches.filter(|(_, it)| *it.file == *name).collect();
         stretches.sort_by_key(|(_, stretch)| stretch.start);
         let digests = std::iter::once(head).chain(stretches.iter().map(|(_, it)| it.checksum));
