@@ -200,6 +200,9 @@ fn check_tiling(
     elements: u64,
     pieces: &[Piece],
 ) -> Result<(), String> {
+    if dtype.itemsize() == 0 {
+        return Err("elements smaller than a byte cannot be divided into pieces".to_owned());
+    }
     let mut total = 0u64;
     for (i, piece) in pieces.iter().enumerate() {
         if piece.tensor.dtype != dtype {
@@ -217,18 +220,26 @@ fn check_tiling(
         }
         total = total.saturating_add(piece.tensor.elements());
     }
-    if let Some((i, j)) = overlapping(pieces) {
-        return Err(format!("pieces {i} and {j} overlap"));
-    }
     if total != elements {
         return Err(format!("its pieces hold {total} of {elements} elements"));
     }
-    Ok(())
+    match overlapping(pieces) {
+        Ok(None) => Ok(()),
+        Ok(Some((i, j))) => Err(format!("pieces {i} and {j} overlap")),
+        Err(TooEntangled) => Err("its pieces are too many and too entangled to compare".to_owned()),
+    }
 }
 
-/// The first pair of pieces that share an element. Sorted along the first axis, so that pieces that
-/// merely follow each other are never compared.
-fn overlapping(pieces: &[Piece]) -> Option<(usize, usize)> {
+/// So many pairs of pieces are compared at most, which takes seconds. Pieces of a grid, such as shards are, come
+/// nowhere near as long as they are fewer than half a million.
+const COMPARISONS: usize = 1 << 30;
+
+/// There are more pairs to compare than [`COMPARISONS`].
+struct TooEntangled;
+
+/// The first pair of pieces that share an element. Sorted along one axis, so that pieces that merely follow each
+/// other there are never compared.
+fn overlapping(pieces: &[Piece]) -> Result<Option<(usize, usize)>, TooEntangled> {
     let span = |i: usize, axis: usize| {
         let piece = &pieces[i];
         (
@@ -240,21 +251,30 @@ fn overlapping(pieces: &[Piece]) -> Option<(usize, usize)> {
         .filter(|&i| pieces[i].tensor.elements() > 0)
         .collect();
     let axes = pieces.first().map_or(0, |piece| piece.offset.len());
-    if axes == 0 {
-        return (order.len() > 1).then(|| (order[0], order[1]));
-    }
-    order.sort_by_key(|&i| span(i, 0).0);
+    let starts = |axis: &usize| {
+        let mut starts: Vec<u64> = order.iter().map(|&i| span(i, *axis).0).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        starts.len()
+    };
+    // Where they start at the most places, the fewest lie side by side.
+    let Some(along) = (0..axes).max_by_key(starts) else {
+        return Ok((order.len() > 1).then(|| (order[0], order[1])));
+    };
+    order.sort_by_key(|&i| span(i, along).0);
+    let mut left = COMPARISONS;
     for (rank, &i) in order.iter().enumerate() {
         for &j in order[rank + 1..]
             .iter()
-            .take_while(|&&j| span(j, 0).0 < span(i, 0).1)
+            .take_while(|&&j| span(j, along).0 < span(i, along).1)
         {
+            left = left.checked_sub(1).ok_or(TooEntangled)?;
             let meet =
                 |axis| span(i, axis).0 < span(j, axis).1 && span(j, axis).0 < span(i, axis).1;
             if (0..axes).all(meet) {
-                return Some((i, j));
+                return Ok(Some((i, j)));
             }
         }
     }
-    None
+    Ok(None)
 }

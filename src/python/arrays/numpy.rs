@@ -162,8 +162,9 @@ impl Numpy {
                 "the checkpoint asks for an array of Python objects; refused",
             ));
         }
-        let inner = usize::from(has_inner(shown, &dtype)?);
-        let outer = shown.shape.len().saturating_sub(inner);
+        let inner = inner(shown, &dtype)?;
+        shown.check_stored(shown.dtype, inner)?;
+        let outer = shown.shape.len() - usize::from(inner.is_some());
         let keywords = PyDict::new(py);
         keywords.set_item("dtype", &dtype)?;
         keywords.set_item("buffer", memory)?;
@@ -349,13 +350,23 @@ fn ml_dtype(py: Python<'_>, dtype: DType) -> PyResult<Bound<'_, PyAny>> {
         .call1((module.getattr(*name)?,))
 }
 
-/// Whether the last stored axis belongs to the element.
-fn has_inner(shown: &Shown<'_>, dtype: &Bound<'_, PyAny>) -> PyResult<bool> {
+/// Extent of the last stored axis, if it belongs to the element.
+fn inner(shown: &Shown<'_>, dtype: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     if logical(shown.kind).is_none() {
-        return Ok(false);
+        return Ok(None);
     }
     let itemsize: usize = dtype.getattr("itemsize")?.extract()?;
-    Ok(itemsize != shown.dtype.itemsize() || shown.dtype == DType::U8)
+    let stored = shown.dtype.itemsize();
+    if itemsize == stored && shown.dtype != DType::U8 {
+        return Ok(None);
+    }
+    if stored == 0 || itemsize % stored != 0 {
+        return Err(PyValueError::new_err(format!(
+            "the checkpoint says that an array of kind {:?} is stored as {}; refused",
+            shown.kind, shown.dtype
+        )));
+    }
+    Ok(Some((itemsize / stored) as u64))
 }
 
 /// Shape and strides with the axis that one element spans.
