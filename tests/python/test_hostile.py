@@ -79,7 +79,7 @@ def test_a_tag_that_nobody_knows_is_refused(forge, planted, tag):
         pitstop.restore(path)
 
 
-@pytest.mark.parametrize("name", ["__import__('planted')", "a; import planted", "", "class", "a b", "x" * 100_000])
+@pytest.mark.parametrize("name", ["__import__('planted')", "a; import planted", "", "class", "a b", "x" * 20_000])
 def test_names_of_named_tuples_are_names(forge, planted, name):
     """The standard library makes the class from a text."""
     state = {"a": Point(1, 2)}
@@ -141,7 +141,7 @@ def test_an_array_reaches_no_further_than_its_bytes(forge, planted, kind, shape)
     for how in ({}, {"mmap": True}, {"framework": "numpy"}):
         try:
             back = pitstop.restore(path, **how)["a"]
-        except (ValueError, TypeError, AttributeError, SyntaxError, MemoryError, RecursionError) as error:
+        except (ValueError, TypeError) as error:
             assert "panicked" not in str(error)
             continue
         assert bytes(back) == stored.tobytes()

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType, PyWeakrefReference};
@@ -195,17 +195,33 @@ impl Numpy {
     ) -> PyResult<Bound<'py, PyAny>> {
         let class = self.dtype.bind(py);
         if let Some(name) = text.strip_prefix("ml_dtypes.") {
-            return class.call1((py.import("ml_dtypes")?.getattr(name)?,));
+            let module = py.import("ml_dtypes")?;
+            let found = module.getattr(name).and_then(|found| class.call1((found,)));
+            return found.map_err(|error| no_dtype(py, text, error));
         }
         if text.starts_with(['[', '{', '(']) {
-            let literal = py.import("ast")?.getattr("literal_eval")?.call1((text,))?;
-            return py
-                .import("numpy.lib.format")?
-                .getattr("descr_to_dtype")?
-                .call1((literal,));
+            let literal = py.import("ast")?.getattr("literal_eval")?;
+            let from = py.import("numpy.lib.format")?.getattr("descr_to_dtype")?;
+            let read = literal.call1((text,)).and_then(|read| from.call1((read,)));
+            return read.map_err(|error| no_dtype(py, text, error));
         }
-        class.call1((text,))
+        class
+            .call1((text,))
+            .map_err(|error| no_dtype(py, text, error))
     }
+}
+
+/// What to say of a text that is no NumPy type. What Python says varies, up to a `MemoryError`.
+fn no_dtype(py: Python<'_>, text: &str, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyException>(py) {
+        return error;
+    }
+    let start: String = text.chars().take(80).collect();
+    let told = PyValueError::new_err(format!(
+        "the checkpoint holds an array of NumPy type {start:?}, which this NumPy does not know"
+    ));
+    told.set_cause(py, Some(error));
+    told
 }
 
 /// A NumPy type in words that [`Numpy::read_dtype`] reads.
