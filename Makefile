@@ -14,6 +14,7 @@
 #   make docs             the crate's documentation
 #   make bench            pitstop beside other checkpointers and the limits of the machine (a large first
 #                         download, then about three quarters of an hour); cargo bench measures single rooms
+#   make fuzz             libFuzzer on each target in fuzz/, for FUZZ_SECONDS each (half an hour)
 #   make fmt              format Rust and Python
 #   make clean            remove what the other targets made (checkpoints under runs/ stay)
 #
@@ -27,6 +28,7 @@ MODEL ?=
 TORTURE ?= bit_flips.sh kills.py power_loss.py
 BENCH ?= --plots docs --page docs/performance.md
 CARGO ?= cargo
+FUZZ_SECONDS ?= 1800
 
 VENV = .venv
 FRAMEWORKS = .venv-frameworks
@@ -47,7 +49,7 @@ WHEELS = target/wheels/$(VERSION)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_INPUT = 1
 
-.PHONY: demo test test-rust test-python test-frameworks test-parallel torture model model-mutations valgrind free-threaded lint lint-rust lint-python walls docs bench fmt clean
+.PHONY: demo test test-rust test-python test-frameworks test-parallel torture model model-mutations valgrind free-threaded lint lint-rust lint-python walls docs bench fuzz fmt clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/pitstop-$(VERSION)
@@ -136,6 +138,9 @@ bench: $(PEERS)/pitstop-$(VERSION) $(PEERS)/peers-$(VERSION)
 	$(CARGO) build $(LOCKED) --release --example limits
 	$(PEERS)/bin/python -W ignore benches/compare.py $(BENCH)
 
+fuzz:
+	for target in manifest header checkpoint; do fuzz/run $$target $(FUZZ_SECONDS) || exit 1; done
+
 fmt: $(VENV)/tools-$(VERSION)
 	$(CARGO) fmt
 	$(BIN)/ruff check --fix
@@ -143,7 +148,7 @@ fmt: $(VENV)/tools-$(VERSION)
 
 clean:
 	$(CARGO) clean
-	rm -rf $(VENV) $(FRAMEWORKS) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf fuzz/target $(VENV) $(FRAMEWORKS) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # An environment is made anew when its requirements, or the interpreter, change.
 $(VENV)/tools-$(VERSION): tests/requirements.txt

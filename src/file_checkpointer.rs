@@ -51,7 +51,8 @@ pub struct Options {
     pub retention: Retention,
     /// Compare checksums when restoring.
     pub verify: bool,
-    /// Link files that did not change since the previous checkpoint, instead of writing them.
+    /// Link files that did not change since the previous checkpoint, instead of writing them. Up to 128
+    /// checkpoints share a file then, and damage to it; without, no two share anything.
     pub incremental: bool,
     /// The most bytes that snapshots may take; `None`: as many as a state has. What does not fit is written from
     /// where it lies, and [`Ticket::reads`] says how long it must not change.

@@ -6,21 +6,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{CheckpointInfo, RestoreError};
+use crate::format::checksum::{self, BLOCK};
 use crate::format::{
-    FileEntry, FormatError, MANIFEST, Manifest, Part, Place, Stretch, TensorEntry, checksum,
+    FileEntry, FormatError, MANIFEST, Manifest, Part, Place, Stretch, TensorEntry,
 };
 use crate::snapshot::{self, ReadError};
-use crate::state::{Data, Piece, ReadAt, State, Stored, Tensor};
-use crate::storage::{Storage, StoredFile};
+use crate::state::{Checksum, Data, Piece, ReadAt, State, Stored, Tensor};
+use crate::storage::{EntryKind, Storage, StoredFile};
 
 /// No manifest is larger than this, in bytes: about ten million tensors.
 const LARGEST_MANIFEST: u64 = 4 << 30;
 
 /// How often a directory is looked at that is there and has no manifest.
 const LOOKS: usize = 4;
-
-/// So many bytes of a manifest are compared at a time: they stay in cache.
-const COMPARED: usize = 64 * 1024;
 
 /// A checkpoint that was opened. Its files stay readable, whatever happens to the directory.
 #[derive(Debug, Clone)]
@@ -135,12 +133,12 @@ pub(super) fn is_still(storage: &dyn Storage, path: &Path, manifest: &[u8]) -> b
     let Ok(file) = open_manifest(storage, path) else {
         return false;
     };
-    let mut buffer = vec![0; manifest.len().min(COMPARED)];
+    let mut buffer = vec![0; manifest.len().min(BLOCK)];
     let same = |(i, expected): (usize, &[u8])| {
         let now = &mut buffer[..expected.len()];
-        file.read_at((i * COMPARED) as u64, now).is_ok() && now == expected
+        file.read_at((i * BLOCK) as u64, now).is_ok() && now == expected
     };
-    file.len() == manifest.len() as u64 && manifest.chunks(COMPARED).enumerate().all(same)
+    file.len() == manifest.len() as u64 && manifest.chunks(BLOCK).enumerate().all(same)
 }
 
 pub(super) fn read_manifest(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>, RestoreError> {
@@ -163,7 +161,7 @@ fn open_manifest(storage: &dyn Storage, path: &Path) -> Result<Arc<dyn StoredFil
         looks += 1;
         match storage.open(&at) {
             Ok(file) => return Ok(file),
-            Err(error) if !is_absence(&error) => return Err(unreadable(&at, error)),
+            Err(error) if !is_absence(&error) => return Err(unreadable(storage, &at, error)),
             // The system may have been on its way through a directory that was replaced and emptied meanwhile.
             Err(_) if looks < LOOKS && matches!(storage.kind(path), Ok(Some(_))) => {}
             Err(_) => {
@@ -184,29 +182,15 @@ fn is_absence(error: &io::Error) -> bool {
 
 /// A file that is missing, or something else than a file, is damage. Any other error says nothing about the
 /// checkpoint: with no file descriptors left, all would look damaged.
-fn unreadable(path: &Path, error: io::Error) -> RestoreError {
-    match error.kind() {
-        io::ErrorKind::NotFound => RestoreError::corrupt(path, "the file is missing"),
-        io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput => {
-            RestoreError::corrupt(path, "it is no regular file")
-        }
-        _ if is_link(&error) => RestoreError::corrupt(path, "it is a symbolic link"),
-        _ => RestoreError::Io(error),
-    }
-}
-
-/// What the system says of a symbolic link that is not to be followed.
-fn is_link(error: &io::Error) -> bool {
-    #[cfg(unix)]
-    {
-        let number = crate::storage::errno_of(error).map(|(number, _)| number);
-        number == Some(rustix::io::Errno::LOOP.raw_os_error())
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = error;
-        false
-    }
+fn unreadable(storage: &dyn Storage, path: &Path, error: io::Error) -> RestoreError {
+    let why = match (error.kind(), storage.kind(path)) {
+        (io::ErrorKind::NotFound, _) => "the file is missing",
+        (io::ErrorKind::InvalidInput, _) | (_, Ok(Some(EntryKind::Dir))) => "it is no regular file",
+        // What the system says of those differs. They are not followed, waited for, or read.
+        (_, Ok(Some(EntryKind::Other))) => "it is a symbolic link, a pipe or a device",
+        _ => return RestoreError::Io(error),
+    };
+    RestoreError::corrupt(path, why)
 }
 
 pub(super) fn parse(
@@ -230,7 +214,7 @@ pub(super) fn open_file(
 ) -> Result<Arc<Source>, RestoreError> {
     let file = storage
         .open(path)
-        .map_err(|error| unreadable(path, error))?;
+        .map_err(|error| unreadable(storage, path, error))?;
     if file.len() != entry.size {
         let why = format!("the file is {} bytes long, not {}", file.len(), entry.size);
         return Err(RestoreError::corrupt(path, why));
@@ -295,10 +279,23 @@ fn verify_files(
     files: &HashMap<&str, Arc<Source>>,
 ) -> Result<(), RestoreError> {
     for (name, entry) in &manifest.files {
-        let head = read_head_of(entry, &files[name.as_str()])?;
-        check_file(path, name, entry, by_file, &head)?;
+        let head = entry.data_start.unwrap_or(entry.size);
+        let head = checksum_of_start(&files[name.as_str()], head)?;
+        check_file(path, name, entry, by_file, head)?;
     }
     Ok(())
+}
+
+/// The checksum of the first `len` bytes.
+fn checksum_of_start(file: &Source, len: u64) -> io::Result<Checksum> {
+    let mut buffer = vec![0; len.min(BLOCK as u64) as usize];
+    let mut blocks = Vec::new();
+    for start in (0..len).step_by(BLOCK) {
+        let block = &mut buffer[..(len - start).min(BLOCK as u64) as usize];
+        file.read_at(start, block)?;
+        blocks.push(checksum::block(block));
+    }
+    Ok(checksum::from_blocks(&blocks, len))
 }
 
 /// The bytes of a file that no tensor covers: at most as many as the file has, once coverage was checked.
@@ -308,15 +305,14 @@ pub(super) fn read_head_of(entry: &FileEntry, file: &Source) -> io::Result<Vec<u
     Ok(head)
 }
 
-/// Compares the head of a file with the checksum of the file and those of its tensors.
+/// Compares the checksum of what no tensor covers, with those of the tensors, with that of the file.
 pub(super) fn check_file(
     path: &Path,
     name: &str,
     entry: &FileEntry,
     by_file: &ByFile<'_>,
-    head: &[u8],
+    head: Checksum,
 ) -> Result<(), RestoreError> {
-    let head = checksum::of(head);
     let (whole, what) = if entry.data_start.is_some() {
         let stretches = by_file.get(name).into_iter().flatten();
         let tensors = stretches.map(|(_, stretch)| stretch.checksum);

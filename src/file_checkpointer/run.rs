@@ -8,7 +8,7 @@ use super::reader::{self, Opened};
 use super::{CheckpointInfo, RestoreError};
 use crate::commit::{self, Mode};
 use crate::format::MANIFEST;
-use crate::storage::Storage;
+use crate::storage::{EntryKind, Storage};
 
 /// How often a listing is looked through again while checkpoints vanish from it.
 const LOOKS: usize = 100;
@@ -89,6 +89,16 @@ impl Run {
         self.directory.join(commit::step_name(step))
     }
 
+    /// Where the checkpoint of a step lies, unless there is a symbolic link: that leads out of the run, and is no
+    /// more followed here than it is listed.
+    fn own_path(&self, step: u64) -> Result<PathBuf, RestoreError> {
+        let path = self.path(step);
+        match self.storage.kind(&path) {
+            Ok(Some(EntryKind::Other)) => Err(RestoreError::NotFound { path }),
+            _ => Ok(path),
+        }
+    }
+
     /// Whether the directory itself is one checkpoint.
     ///
     /// # Errors
@@ -151,7 +161,7 @@ impl Run {
     ///
     /// [`RestoreError`] if there is none, or its manifest is damaged or cannot be read.
     pub fn info(&self, step: u64) -> Result<CheckpointInfo, RestoreError> {
-        let path = self.path(step);
+        let path = self.own_path(step)?;
         let manifest = reader::read_head(self.storage.as_ref(), &path)?;
         check_step(&path, step, manifest.step)?;
         // After the look at the manifest, as in `candidates`.
@@ -232,7 +242,7 @@ impl Run {
     ///
     /// [`RestoreError`] if there is none, or it is damaged or cannot be read.
     pub fn open(&self, step: u64, verify: bool) -> Result<Opened, RestoreError> {
-        let path = self.path(step);
+        let path = self.own_path(step)?;
         let (manifest, opened) = reader::open(self.storage.as_ref(), &path, verify)?;
         check_step(&path, step, manifest.step)?;
         Ok(opened)

@@ -10,7 +10,9 @@ use serde::Deserialize;
 
 use super::reader::{self, ByFile, Source};
 use super::{RestoreError, Run};
-use crate::format::{FileEntry, HeaderEntry, MANIFEST, Manifest, Place, Stretch, parse_header};
+use crate::format::{
+    FileEntry, HeaderEntry, MANIFEST, Manifest, Place, Stretch, checksum, parse_header,
+};
 use crate::snapshot::{Watch, verify_all};
 use crate::state::DType;
 use crate::storage::Storage;
@@ -193,7 +195,7 @@ fn check_head(
         }
         _ => RestoreError::Io(error),
     })?;
-    reader::check_file(path, name, entry, by_file, &head)?;
+    reader::check_file(path, name, entry, by_file, checksum::of(&head))?;
     Ok(head)
 }
 

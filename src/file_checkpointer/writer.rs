@@ -152,7 +152,7 @@ fn prepare(
         other => other,
     };
     let plan = plan.map_err(|(Attempt::LinkFailed(error) | Attempt::Failed(error))| error)?;
-    let expected = plan.expected();
+    let expected = plan.expected(&PlanOptions::default());
     let manifest = manifest(step, state, options, plan);
     let bytes = manifest.to_bytes().map_err(invalid)?;
     let manifest_file = vec![(

@@ -101,6 +101,7 @@ fn manifest(root: Node, metrics: BTreeMap<String, f64>) -> Manifest {
         size: 4096 + 64,
         data_start: Some(4096),
         checksum: checksum::of(b"file"),
+        links: 3,
     };
     Manifest {
         step: u64::MAX,

@@ -1,9 +1,13 @@
 //! The header of a safetensors file. Format: <https://github.com/huggingface/safetensors#format>.
 
-use serde_json::{Map, Value};
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::FormatError;
 use super::json::Json;
+use super::tree::Text;
 use crate::state::{DType, count, size_of};
 
 /// Data starts at a multiple of this many bytes, so that it can be written and mapped page by page.
@@ -89,16 +93,15 @@ pub fn parse_header(bytes: &[u8], file_size: u64) -> Result<Header, FormatError>
     let json = bytes
         .get(8..8 + length as usize)
         .ok_or_else(|| malformed("cut off"))?;
-    let map: Map<String, Value> =
-        serde_json::from_slice(json).map_err(|e| malformed(&e.to_string()))?;
-    let mut entries = Vec::with_capacity(map.len());
-    for (name, value) in map {
-        if name != "__metadata__" {
-            entries.push(
-                entry(name, &value, 8 + length)
-                    .ok_or_else(|| malformed("an entry is malformed"))?,
-            );
-        }
+    let Tensors(tensors) = serde_json::from_slice(json).map_err(|e| malformed(&e.to_string()))?;
+    let entries = tensors
+        .into_iter()
+        .map(|(name, tensor)| tensor.entry(name, 8 + length));
+    let mut entries = entries
+        .collect::<Option<Vec<_>>>()
+        .ok_or_else(|| malformed("an entry is malformed"))?;
+    if let Some(name) = twin(&entries) {
+        return Err(malformed(&format!("{name:?} is there twice")));
     }
     entries.sort_by_key(|e: &HeaderEntry| (e.start, e.nbytes));
     let mut at = 8 + length;
@@ -123,29 +126,69 @@ pub fn parse_header(bytes: &[u8], file_size: u64) -> Result<Header, FormatError>
     })
 }
 
-fn entry(name: String, value: &Value, data_start: u64) -> Option<HeaderEntry> {
-    let dtype = DType::from_name(value.get("dtype")?.as_str()?)?;
-    let shape = value
-        .get("shape")?
-        .as_array()?
-        .iter()
-        .map(Value::as_u64)
-        .collect::<Option<Vec<_>>>()?;
-    let [begin, end] = value.get("data_offsets")?.as_array()?.as_slice() else {
-        return None;
-    };
-    let (begin, end) = (begin.as_u64()?, end.as_u64()?);
-    let nbytes = end.checked_sub(begin)?;
-    if dtype.nbytes(count(&shape)?)? != nbytes {
-        return None;
+/// The tensors of a header, by name, in the order in which they are listed.
+struct Tensors<'a>(Vec<(String, ReadTensor<'a>)>);
+
+#[derive(Deserialize)]
+struct ReadTensor<'a> {
+    #[serde(borrow)]
+    dtype: Text<'a>,
+    shape: Vec<u64>,
+    data_offsets: [u64; 2],
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Tensors<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Object;
+
+        impl<'de> Visitor<'de> for Object {
+            type Value = Tensors<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tensors<'de>, A::Error> {
+                let mut tensors = Vec::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    if name == "__metadata__" {
+                        map.next_value::<IgnoredAny>()?;
+                    } else {
+                        tensors.push((name, map.next_value()?));
+                    }
+                }
+                Ok(Tensors(tensors))
+            }
+        }
+
+        from.deserialize_map(Object)
     }
-    Some(HeaderEntry {
-        name,
-        dtype,
-        shape,
-        start: data_start.checked_add(begin)?,
-        nbytes,
-    })
+}
+
+impl ReadTensor<'_> {
+    fn entry(self, name: String, data_start: u64) -> Option<HeaderEntry> {
+        let dtype = DType::from_name(&self.dtype.0)?;
+        let [begin, end] = self.data_offsets;
+        let nbytes = end.checked_sub(begin)?;
+        if dtype.nbytes(count(&self.shape)?)? != nbytes {
+            return None;
+        }
+        Some(HeaderEntry {
+            name,
+            dtype,
+            shape: self.shape,
+            start: data_start.checked_add(begin)?,
+            nbytes,
+        })
+    }
+}
+
+/// A name that two tensors have.
+fn twin(entries: &[HeaderEntry]) -> Option<&str> {
+    let mut names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    names.sort_unstable();
+    let pair = names.windows(2).find(|pair| pair[0] == pair[1]);
+    pair.map(|pair| pair[0])
 }
 
 #[cfg(test)]
@@ -215,5 +258,16 @@ mod tests {
         assert!(entry("[-4]", "[0,16]").is_err());
         assert!(entry("[4294967296,4294967296,4]", "[0,16]").is_err());
         assert!(entry("[4]", "[0,18446744073709551615]").is_err());
+        let twins = |name: &str| {
+            let first = r#""a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}"#;
+            let empty = r#"{"dtype":"F32","shape":[0],"data_offsets":[16,16]}"#;
+            text(&format!(r#"{{{first},"{name}":{empty}}}"#))
+        };
+        assert!(twins("b").is_ok());
+        assert!(twins("a").is_err());
+        let nested = "[".repeat(100_000);
+        assert!(text(&nested).is_err());
+        assert!(text(&format!(r#"{{"__metadata__":{nested}"#)).is_err());
+        assert!(text(&format!(r#"{{"a":{nested}"#)).is_err());
     }
 }

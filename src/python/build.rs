@@ -229,7 +229,12 @@ pub(super) struct Builder<'py, 'a> {
     framework: Option<&'a str>,
     /// Arrays already made of each tensor, so that what was one object is one again.
     made: HashMap<usize, Vec<Made<'py>>>,
+    /// How many bytes may still be copied for leaves that share a tensor, and do not share memory here.
+    copies: u64,
 }
+
+/// Leaves that are copied may overlap; but all of them together are no more than so many times the checkpoint.
+const OVERLAP: u64 = 8;
 
 impl<'py, 'a> Builder<'py, 'a> {
     pub(super) fn new(
@@ -250,6 +255,7 @@ impl<'py, 'a> Builder<'py, 'a> {
             places,
             framework,
             made: HashMap::new(),
+            copies: OVERLAP.saturating_mul(tensors.iter().map(Tensor::nbytes).sum()),
         })
     }
 
@@ -318,6 +324,15 @@ impl<'py, 'a> Builder<'py, 'a> {
             .flatten()
             .ok_or_else(missing)?;
         let shown = Shown::of(leaf, tensor, place.start);
+        if arrays::is_copied(&shown, framework) {
+            let left = self.copies.checked_sub(shown.nbytes() as u64);
+            self.copies = left.ok_or_else(|| {
+                PyValueError::new_err(
+                    "the checkpoint holds so little for so many arrays, or such large ones, that copies of them \
+                     might not fit into memory; pass framework=\"numpy\"",
+                )
+            })?;
+        }
         let memory = &self.memories[place.memory];
         let converted =
             self.framework.is_none() && framework != "numpy" && is_swapped(leaf, tensor);
@@ -398,7 +413,7 @@ impl<'py, 'a> Builder<'py, 'a> {
             ("numpy.scalar", Node::Bytes(bytes)) => {
                 let numpy = Numpy::import(py)?;
                 let dtype = numpy.read_dtype(py, argument)?;
-                if bytes.is_empty() {
+                if bytes.is_empty() && dtype.getattr("itemsize")?.extract::<usize>()? == 0 {
                     // Text and bytes of no length: NumPy reads no elements of size zero.
                     return py
                         .import("numpy")?

@@ -195,7 +195,9 @@ impl Memory {
         #[cfg(unix)]
         {
             use std::os::unix::fs::OpenOptionsExt;
-            options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+            // As where the file was opened to look at it, under the same name.
+            let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+            options.custom_flags(flags.bits() as i32);
         }
         let file = options.open(path)?;
         let metadata = file.metadata()?;

@@ -200,6 +200,9 @@ fn check_tiling(
     elements: u64,
     pieces: &[Piece],
 ) -> Result<(), String> {
+    if dtype.itemsize() == 0 {
+        return Err("elements smaller than a byte cannot be divided into pieces".to_owned());
+    }
     let mut total = 0u64;
     for (i, piece) in pieces.iter().enumerate() {
         if piece.tensor.dtype != dtype {
@@ -217,18 +220,26 @@ fn check_tiling(
         }
         total = total.saturating_add(piece.tensor.elements());
     }
-    if let Some((i, j)) = overlapping(pieces) {
-        return Err(format!("pieces {i} and {j} overlap"));
-    }
     if total != elements {
         return Err(format!("its pieces hold {total} of {elements} elements"));
     }
-    Ok(())
+    match overlapping(pieces, COMPARISONS) {
+        Ok(None) => Ok(()),
+        Ok(Some((i, j))) => Err(format!("pieces {i} and {j} overlap")),
+        Err(TooEntangled) => Err("its pieces are too many and too entangled to compare".to_owned()),
+    }
 }
 
-/// The first pair of pieces that share an element. Sorted along the first axis, so that pieces that
-/// merely follow each other are never compared.
-fn overlapping(pieces: &[Piece]) -> Option<(usize, usize)> {
+/// So many pairs of pieces are compared at most, which takes seconds. Pieces of a grid, such as shards are, come
+/// nowhere near as long as they are fewer than half a million.
+const COMPARISONS: usize = 1 << 30;
+
+/// There are more pairs to compare than may be.
+struct TooEntangled;
+
+/// The first pair of pieces that share an element. Sorted along one axis, so that pieces that merely follow each
+/// other there are never compared.
+fn overlapping(pieces: &[Piece], most: usize) -> Result<Option<(usize, usize)>, TooEntangled> {
     let span = |i: usize, axis: usize| {
         let piece = &pieces[i];
         (
@@ -240,21 +251,83 @@ fn overlapping(pieces: &[Piece]) -> Option<(usize, usize)> {
         .filter(|&i| pieces[i].tensor.elements() > 0)
         .collect();
     let axes = pieces.first().map_or(0, |piece| piece.offset.len());
-    if axes == 0 {
-        return (order.len() > 1).then(|| (order[0], order[1]));
-    }
-    order.sort_by_key(|&i| span(i, 0).0);
+    let starts = |axis: &usize| {
+        let mut starts: Vec<u64> = order.iter().map(|&i| span(i, *axis).0).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        starts.len()
+    };
+    // Where they start at the most places, the fewest lie side by side.
+    let Some(along) = (0..axes).max_by_key(starts) else {
+        return Ok((order.len() > 1).then(|| (order[0], order[1])));
+    };
+    order.sort_by_key(|&i| span(i, along).0);
+    let mut left = most;
     for (rank, &i) in order.iter().enumerate() {
         for &j in order[rank + 1..]
             .iter()
-            .take_while(|&&j| span(j, 0).0 < span(i, 0).1)
+            .take_while(|&&j| span(j, along).0 < span(i, along).1)
         {
+            left = left.checked_sub(1).ok_or(TooEntangled)?;
             let meet =
                 |axis| span(i, axis).0 < span(j, axis).1 && span(j, axis).0 < span(i, axis).1;
             if (0..axes).all(meet) {
-                return Some((i, j));
+                return Ok(Some((i, j)));
             }
         }
     }
-    None
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(offset: [u64; 2], shape: [u64; 2]) -> Piece {
+        let bytes = vec![0u8; (shape[0] * shape[1]) as usize];
+        Piece {
+            offset: offset.to_vec(),
+            tensor: Tensor::from_vec(bytes, &shape).unwrap(),
+        }
+    }
+
+    #[test]
+    fn pieces_side_by_side_along_any_axis_are_not_compared() {
+        let row: Vec<_> = (0..500).map(|at| piece([0, at], [4, 1])).collect();
+        let column: Vec<_> = (0..500).map(|at| piece([at, 0], [1, 4])).collect();
+        assert!(matches!(overlapping(&row, 0), Ok(None)));
+        assert!(matches!(overlapping(&column, 0), Ok(None)));
+        // Rows of ten: each is compared with those of its row.
+        let grid: Vec<_> = (0..500).map(|i| piece([i / 10, i % 10], [1, 1])).collect();
+        assert!(matches!(overlapping(&grid, 50 * 45), Ok(None)));
+    }
+
+    #[test]
+    fn pieces_that_overlap_along_every_axis_are_compared_so_long_and_no_longer() {
+        let crossing: Vec<_> = (0..100)
+            .map(|at| piece([at, 99 - at], [100, 100]))
+            .collect();
+        assert!(matches!(overlapping(&crossing, 10), Ok(Some(_))));
+        let pinwheel = [
+            piece([0, 0], [3, 1]),
+            piece([0, 1], [1, 3]),
+            piece([1, 3], [3, 1]),
+            piece([3, 0], [1, 3]),
+            piece([1, 1], [2, 2]),
+        ];
+        assert!(matches!(overlapping(&pinwheel, 100), Ok(None)));
+        assert!(overlapping(&pinwheel, 3).is_err());
+    }
+
+    #[test]
+    fn elements_smaller_than_a_byte_come_in_one_piece() {
+        let half = Data::Memory(Memory::whole(Arc::new(vec![0u8; 2])));
+        let half = Tensor::new(DType::F4, &[4], half).unwrap();
+        let piece = |at| Piece {
+            offset: vec![at],
+            tensor: half.clone(),
+        };
+        let pieces = Data::Pieces(vec![piece(0), piece(4)]);
+        assert!(Tensor::new(DType::F4, &[8], pieces).is_err());
+    }
 }

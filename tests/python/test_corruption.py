@@ -247,3 +247,82 @@ def test_a_symbolic_link_out_of_the_checkpoint_is_not_followed(two, tmp_path):
     shutil.move(path, tmp_path / "outside")
     path.symlink_to(tmp_path / "outside")
     assert_detected(two, "a link out of the checkpoint")
+
+
+FORMS = {
+    "plain": lambda run, step: pitstop.restore(run, step),
+    "only": lambda run, step: pitstop.restore(run, step, only="*"),
+    "like": lambda run, step: pitstop.restore(run, step, like=state_at(0)),
+    "numpy": lambda run, step: pitstop.restore(run, step, framework="numpy"),
+    "into": lambda run, step: pitstop.restore(run, step, into=state_at(0)),
+    "checkpoint": lambda run, step: pitstop.restore(run if step is None else run / f"step-{step}"),
+}
+
+
+def sampled(path):
+    size = path.stat().st_size
+    return [*range(0, size, 127), size - 1]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("form", FORMS)
+def test_every_way_to_restore_finds_damage(two, name, form):
+    path = two / "step-2" / name
+    for position in sampled(path):
+        disk.flip(path, position)
+        with pytest.raises(pitstop.CorruptCheckpointError, match=name):
+            FORMS[form](two, 2)
+        with pytest.warns(UserWarning, match="step-2"):
+            assert_same(state_at(1), FORMS[form](two, None))
+        disk.flip(path, position)
+    assert_same(state_at(2), FORMS[form](two, 2))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_to_be_filled_stays_as_it_was_if_there_is_damage(two, name):
+    path = two / "step-2" / name
+    for position in sampled(path):
+        disk.flip(path, position)
+        state = state_at(0)
+        with pytest.raises(pitstop.CorruptCheckpointError):
+            pitstop.restore(two, 2, into=state)
+        assert_same(state_at(0), state)
+        disk.flip(path, position)
+
+
+def test_the_checkpointer_restores_no_damage_and_links_to_none(two):
+    """What was found damaged is written anew, even if the state has not changed since."""
+    path = two / "step-2" / "model.safetensors"
+    disk.flip(path, path.stat().st_size - 1)
+    with pitstop.AsyncCheckpointer(two) as checkpointer:
+        with pytest.raises(pitstop.CorruptCheckpointError):
+            checkpointer.restore(2)
+        checkpointer.save(3, state_at(2)).result()
+    assert_same(state_at(2), pitstop.restore(two, 3))
+
+
+def test_only_reads_no_more_than_was_asked_for(two):
+    """Damage in other tensors is not looked for; damage in headers is."""
+    path = two / "step-2" / "state.safetensors"
+    disk.flip(path, path.stat().st_size - 1)
+    assert_same({"model": state_at(2)["model"]}, pitstop.restore(two, 2, only="model.*"))
+    with pytest.raises(pitstop.CorruptCheckpointError, match=r"state\.safetensors"):
+        pitstop.restore(two, 2, only=["model.*", "loose"])
+    disk.flip(path, path.stat().st_size - 1)
+    disk.flip(path, 100)
+    with pytest.raises(pitstop.CorruptCheckpointError, match=r"state\.safetensors"):
+        pitstop.restore(two, 2, only="model.*")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_mmap_compares_each_byte_that_belongs_to_no_tensor_and_none_that_does(two, name):
+    path = two / "step-2" / name
+    tensors = 4096 if name != "manifest.json" else path.stat().st_size
+    for position in sampled(path):
+        disk.flip(path, position)
+        if position < tensors:
+            with pytest.raises(pitstop.CorruptCheckpointError, match=name):
+                pitstop.restore(two, 2, mmap=True)
+        else:
+            pitstop.restore(two, 2, mmap=True)
+        disk.flip(path, position)

@@ -181,3 +181,50 @@ def test_what_is_expected_not_to_change_and_does_change_is_saved(run):
     # Only what changed is written once all has settled.
     assert max(written[3:5]) < 100_000
     assert written[5] > 400_000 * 8
+
+
+def shared_by(run, name, steps):
+    """For each file that had that name: by how many of the steps it is shared."""
+    inodes = [inode(run, step, name) for step in steps]
+    return [inodes.count(one) for one in dict.fromkeys(inodes)]
+
+
+def test_a_file_is_shared_by_a_bounded_number_of_checkpoints(run):
+    """Damage to a file is damage to all that share it, and was carried on for ever by a frozen backbone."""
+    frozen = np.random.default_rng(0).standard_normal(1000)
+    for first in (0, 50, 100):
+        # How often it was linked is known after a restart too.
+        with pitstop.AsyncCheckpointer(run, fsync=False) as checkpointer:
+            checkpointer.restore() if first else None
+            for step in range(first, first + 50):
+                checkpointer.save(step, {"backbone": {"w": frozen}, "head": {"w": np.full(9, float(step))}})
+    assert shared_by(run, "backbone.safetensors", range(150)) == [64, 64, 22]
+    assert shared_by(run, "head.safetensors", range(150)) == [1] * 150
+    for step in (0, 63, 64, 149):
+        np.testing.assert_array_equal(pitstop.restore(run, step)["backbone"]["w"], frozen)
+
+
+def test_without_incremental_no_file_is_ever_shared(run):
+    save_steps(run, 1, 2, 3, incremental=False)
+    with pitstop.AsyncCheckpointer(run, incremental=False) as checkpointer:
+        checkpointer.restore()
+        checkpointer.save(4, state_at(4))
+    assert {file.stat().st_nlink for file in disk.files(run) if file.name != ".lock"} == {1}
+    assert shared_by(run, "backbone.safetensors", [1, 2, 3, 4]) == [1, 1, 1, 1]
+
+
+def test_a_rewritten_file_heals_the_next_checkpoints(run):
+    """What is written anew comes from memory, not from the file that may be damaged by then."""
+    state = {"backbone": {"w": np.arange(1000.0)}}
+    with pitstop.AsyncCheckpointer(run, fsync=False) as checkpointer:
+        for step in range(66):
+            checkpointer.save(step, state)
+            if step == 60:
+                checkpointer.wait()
+                path = run / "step-60" / "backbone.safetensors"
+                disk.flip(path, path.stat().st_size - 1)
+    for step in (60, 63):
+        with pytest.raises(pitstop.CorruptCheckpointError):
+            pitstop.restore(run, step)
+    for step in (64, 65):
+        assert_same(state, pitstop.restore(run, step))

@@ -48,6 +48,8 @@ pub struct FileEntry {
     pub data_start: Option<u64>,
     /// Checksum of the whole file: see `docs/format.md`.
     pub checksum: Checksum,
+    /// How often in a row it was linked instead of written: so many earlier checkpoints had the same file.
+    pub links: u64,
 }
 
 /// A stretch of bytes in a file that holds a tensor, or a piece of one.
@@ -158,7 +160,9 @@ impl Manifest {
 
     /// Total size of its files in bytes, the manifest itself not counted.
     pub fn nbytes(&self) -> u64 {
-        self.files.values().map(|file| file.size).sum()
+        // What a manifest says may be more than can be.
+        let sizes = self.files.values().map(|file| file.size);
+        sizes.fold(0, u64::saturating_add)
     }
 }
 

@@ -31,11 +31,11 @@ struct Read<'a, Tree, Tensors> {
     step: u64,
     created: String,
     writer: String,
-    metrics: BTreeMap<String, Real>,
+    metrics: Entries<Real>,
     #[serde(borrow)]
     metadata: ReadTree<'a>,
     tree: Tree,
-    files: BTreeMap<String, ReadFile>,
+    files: Entries<ReadFile>,
     tensors: Tensors,
 }
 
@@ -52,6 +52,8 @@ struct ReadFile {
     data_start: Option<u64>,
     #[serde(deserialize_with = "checksum")]
     checksum: Checksum,
+    #[serde(default)]
+    links: u64,
 }
 
 #[derive(Deserialize)]
@@ -147,7 +149,8 @@ impl Manifest {
 fn head<Tree, Tensors>(
     read: Read<'_, Tree, Tensors>,
 ) -> Result<(Manifest, Tree, Tensors), FormatError> {
-    if let Some(name) = read.files.keys().find(|name| !is_plain_name(name)) {
+    let Entries(files) = read.files;
+    if let Some((name, _)) = files.iter().find(|(name, _)| !is_plain_name(name)) {
         return Err(malformed(format!("{name:?} is no plain file name")));
     }
     let file = |(name, file): (String, ReadFile)| {
@@ -155,13 +158,12 @@ fn head<Tree, Tensors>(
             size: file.size,
             data_start: file.data_start,
             checksum: file.checksum,
+            links: file.links,
         };
         (name, entry)
     };
-    let metrics = read
-        .metrics
-        .into_iter()
-        .map(|(name, Real(value))| (name, value));
+    let Entries(metrics) = read.metrics;
+    let metrics = metrics.into_iter().map(|(name, Real(value))| (name, value));
     let manifest = Manifest {
         step: read.step,
         created: read_time(&read.created)?,
@@ -169,7 +171,7 @@ fn head<Tree, Tensors>(
         metrics: metrics.collect(),
         metadata: read.metadata.resolve(|_, _| None).map_err(malformed)?,
         root: Node::None,
-        files: read.files.into_iter().map(file).collect(),
+        files: files.into_iter().map(file).collect(),
         tensors: Vec::new(),
     };
     Ok((manifest, read.tree, read.tensors))
@@ -282,10 +284,14 @@ fn verify(bytes: &[u8]) -> Result<(), FormatError> {
     }
 }
 
+/// No file system has longer names, in bytes.
+const LONGEST_NAME: usize = 255;
+
 /// A file of a checkpoint lies in its directory, under a visible name; nothing else is ever opened.
 fn is_plain_name(name: &str) -> bool {
     let forbidden = |c: char| matches!(c, '/' | '\\' | ':') || c.is_control();
-    !name.is_empty() && !name.starts_with('.') && !name.contains(forbidden) && name != MANIFEST
+    let is_visible = !name.is_empty() && !name.starts_with('.') && name != MANIFEST;
+    is_visible && name.len() <= LONGEST_NAME && !name.contains(forbidden)
 }
 
 fn read_time(text: &str) -> Result<SystemTime, FormatError> {

@@ -87,6 +87,10 @@ fn write_file(name: &str, file: &FileEntry, json: &mut Json) {
         json.raw(",\"data_start\":");
         json.number(data_start);
     }
+    if file.links > 0 {
+        json.raw(",\"links\":");
+        json.number(file.links);
+    }
     write_checksum(file.checksum, json);
     json.raw("}");
 }

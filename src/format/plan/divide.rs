@@ -1,7 +1,7 @@
 //! What can be linked, what may be linked next time, and what has changed.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{FileEntry, Item, Manifest, Place, PlanOptions, Stretch, TensorEntry};
 
@@ -14,10 +14,12 @@ pub(super) struct Known<'a> {
     tensors: HashMap<&'a str, &'a TensorEntry>,
     /// Number of stretches in each file.
     counts: HashMap<&'a str, usize>,
+    /// Files that have been linked long enough.
+    worn: HashSet<&'a str>,
 }
 
 impl<'a> Known<'a> {
-    pub(super) fn new(manifest: &'a Manifest) -> Self {
+    pub(super) fn new(manifest: &'a Manifest, options: &PlanOptions) -> Self {
         let tensors = manifest.tensors.iter();
         let mut known = Known {
             files: &manifest.files,
@@ -25,6 +27,7 @@ impl<'a> Known<'a> {
                 .map(|tensor| (tensor.key.as_str(), tensor))
                 .collect(),
             counts: HashMap::new(),
+            worn: worn(by_name(&manifest.files), options.links),
         };
         for tensor in &manifest.tensors {
             for (_, stretch) in tensor.stretches() {
@@ -51,6 +54,10 @@ impl<'a> Known<'a> {
             && stretch.checksum == item.checksum;
         same.then_some(stretch)
     }
+}
+
+fn by_name(files: &BTreeMap<String, FileEntry>) -> impl Iterator<Item = (&str, &FileEntry)> {
+    files.iter().map(|(name, file)| (name.as_str(), file))
 }
 
 /// A file of the previous checkpoint that can be linked, with the items that it holds.
@@ -99,13 +106,15 @@ pub(super) fn divide<'a, 'b>(
             None => changed.push(item),
         }
     }
-    let (mut reused, mut unchanged) = (Vec::new(), Vec::new());
+    let (mut reused, mut renewed, mut unchanged) = (Vec::new(), Vec::new(), Vec::new());
     for (name, items) in by_file {
-        match known.files.get(name) {
-            Some(entry) if known.counts.get(name) == Some(&items.len()) => {
-                reused.push(Reused { name, entry, items });
+        let whole = known.counts.get(name) == Some(&items.len());
+        match known.files.get(name).filter(|_| whole) {
+            Some(_) if known.worn.contains(name) => {
+                renewed.push(items.into_iter().map(|(item, _)| item).collect());
             }
-            _ => unchanged.extend(items.into_iter().map(|(item, _)| item)),
+            Some(entry) => reused.push(Reused { name, entry, items }),
+            None => unchanged.extend(items.into_iter().map(|(item, _)| item)),
         }
     }
     // Files that tensors drifted into one by one would add up for ever: pack the small ones together.
@@ -120,12 +129,41 @@ pub(super) fn divide<'a, 'b>(
     if !worth_a_file {
         changed.append(&mut unchanged);
     }
-    let mut files = written(unchanged, true, options);
+    // A file that is only written anew holds what it held, so that nothing else is.
+    let renewed = renewed.into_iter();
+    let mut files: Vec<_> = renewed
+        .flat_map(|items| written(items, true, options))
+        .collect();
+    files.append(&mut written(unchanged, true, options));
     files.append(&mut written(changed, false, options));
     Division {
         reused,
         written: files,
     }
+}
+
+/// The files that are to be written anew next time, though nothing in them may have changed: damage to a file
+/// on disk is damage to every checkpoint that shares it, and to all that would still be linked to it.
+///
+/// One that was linked `most` times. And as many of those linked half as often as make up a fair share of the
+/// checkpoint, or one, the oldest first: what was written together so comes to be written anew bit by bit.
+pub(super) fn worn<'a>(
+    files: impl Iterator<Item = (&'a str, &'a FileEntry)>,
+    most: u64,
+) -> HashSet<&'a str> {
+    let half = most / 2;
+    let mut old: Vec<_> = files.collect();
+    let total = old.iter().map(|(_, file)| file.size);
+    let share = total.fold(0, u64::saturating_add) / half.max(1);
+    old.retain(|(_, file)| file.links >= half);
+    old.sort_by_key(|&(name, file)| (Reverse(file.links), name));
+    let mut spent = 0u64;
+    old.retain(|(_, file)| {
+        let due = file.links >= most || spent == 0 || spent < share;
+        spent = spent.saturating_add(if due { file.size } else { 0 });
+        due
+    });
+    old.into_iter().map(|(name, _)| name).collect()
 }
 
 /// The files for these items, in the order of the state.

@@ -58,7 +58,10 @@ impl Layout {
         }
         self.files.push(PlannedFile {
             name: name.to_string(),
-            entry: file.entry.clone(),
+            entry: FileEntry {
+                links: file.entry.links + 1,
+                ..file.entry.clone()
+            },
             source: Source::Link {
                 previous: file.name.to_owned(),
             },
@@ -89,6 +92,7 @@ impl Layout {
                 size: at,
                 data_start: Some(data_start),
                 checksum: checksum::of_file(digests, at),
+                links: 0,
             },
             source: Source::Write {
                 head,
@@ -132,6 +136,7 @@ fn index(stem: &str, names: &[Arc<str>], division: &Division<'_, '_>) -> Planned
             size: head.len() as u64,
             data_start: None,
             checksum: checksum::of(&head),
+            links: 0,
         },
         source: Source::Write {
             head,

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use super::names::{TensorName, name_tensors};
 use super::{FileEntry, Manifest, Part, Place, Stretch, TensorEntry};
 use crate::state::{Checksum, DType, Data, State, Tensor};
-use divide::{Known, divide};
+use divide::{Known, divide, worn};
 use lay::{Layout, Spot};
 
 /// How a plan is made.
@@ -22,6 +22,8 @@ pub struct PlanOptions {
     pub split_bytes: u64,
     /// More files than this for one entry, when small ones would do, are packed anew.
     pub fragments: usize,
+    /// A file is linked so many times in a row at most, and about half as often as a rule; then it is written anew.
+    pub links: u64,
 }
 
 impl Default for PlanOptions {
@@ -30,6 +32,7 @@ impl Default for PlanOptions {
             shard_bytes: 4 << 30,
             split_bytes: 1 << 20,
             fragments: 16,
+            links: 127,
         }
     }
 }
@@ -67,12 +70,17 @@ pub struct Expected {
 
 impl Plan {
     /// For each stretch, in the order of the tensors and their pieces, what is expected of the next checkpoint:
-    /// that what has not changed this time will not change.
-    pub fn expected(&self) -> Vec<Option<Expected>> {
+    /// that what has not changed this time will not change. Nothing is expected of files that are to be written
+    /// anew then.
+    pub fn expected(&self, options: &PlanOptions) -> Vec<Option<Expected>> {
+        let files = self.files.iter();
+        let files = files.map(|file| (file.name.as_str(), &file.entry));
+        let worn = worn(files, options.links);
         let unchanged = self.files.iter().enumerate();
         let unchanged: HashMap<&str, usize> = unchanged
-            .filter(|(_, file)| file.unchanged)
-            .map(|(number, file)| (file.name.as_str(), number))
+            .map(|(number, file)| (file.name.as_str(), number, file.unchanged))
+            .filter(|(name, _, unchanged)| *unchanged && !worn.contains(name))
+            .map(|(name, number, _)| (name, number))
             .collect();
         let stretches = self.tensors.iter().flat_map(TensorEntry::stretches);
         stretches
@@ -159,7 +167,7 @@ pub fn plan(state: &State, previous: Option<&Manifest>, options: &PlanOptions) -
     for item in &items {
         groups[item.stem].push(item);
     }
-    let known = previous.map(Known::new);
+    let known = previous.map(|manifest| Known::new(manifest, options));
     let mut layout = Layout::new(items.len());
     for (stem, items) in names.stems.iter().zip(groups) {
         if !items.is_empty() {

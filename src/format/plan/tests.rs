@@ -54,6 +54,7 @@ const SMALL: PlanOptions = PlanOptions {
     shard_bytes: 100,
     split_bytes: 1,
     fragments: 4,
+    links: 127,
 };
 
 #[test]
@@ -233,4 +234,138 @@ fn two_changed_tensors_of_a_hundred_are_all_that_is_written_from_the_third_save_
         assert_eq!(parts.len(), if n == 2 { 2 } else { 1 }, "save {n}");
         previous = manifest(&next);
     }
+}
+
+/// Saves what never changes so many times, each file linked at most `links` times in a row; for each save, the
+/// sizes of the files that were written.
+fn sizes_written(saves: usize, tensors: &[(&str, Vec<u8>)], links: u64) -> Vec<Vec<u64>> {
+    let options = PlanOptions { links, ..SMALL };
+    let mut previous = None;
+    let save = |_| {
+        let next = plan(&state(tensors), previous.as_ref(), &options);
+        let is_written = |file: &&PlannedFile| matches!(file.source, Source::Write { .. });
+        let tensor_files = next
+            .files
+            .iter()
+            .filter(|file| file.entry.data_start.is_some());
+        assert!(tensor_files.clone().all(|file| file.entry.links <= links));
+        let written: Vec<_> = tensor_files
+            .filter(is_written)
+            .map(|file| file.entry.size)
+            .collect();
+        assert_eq!(next.expected(&options).len(), tensors.len());
+        previous = Some(manifest(&next));
+        written
+    };
+    (0..saves).map(save).collect()
+}
+
+#[test]
+fn a_file_is_written_anew_after_it_was_linked_so_many_times() {
+    let tensors = [("a", vec![1; 10])];
+    let written = sizes_written(200, &tensors, 127);
+    let saves: Vec<usize> = (0..200).filter(|&save| !written[save].is_empty()).collect();
+    assert_eq!(saves, [0, 64, 128, 192]);
+    // None is linked at all.
+    assert!(
+        sizes_written(5, &tensors, 0)
+            .iter()
+            .all(|written| written.len() == 1)
+    );
+}
+
+#[test]
+fn what_was_written_together_is_written_anew_bit_by_bit() {
+    // Files of very different sizes, all of the same age. In SMALL, none holds two of them.
+    let names: Vec<String> = (0..40).map(|i| format!("t{i}")).collect();
+    let tensors: Vec<_> = names
+        .iter()
+        .zip(0..)
+        .map(|(name, i)| (name.as_str(), vec![i; 90 + 100 * usize::from(i)]))
+        .collect();
+    let written = sizes_written(1000, &tensors, 31);
+    let total: u64 = written[0].iter().sum();
+    let (mut sum, mut most) = (0, 0);
+    for sizes in &written[1..] {
+        let all: u64 = sizes.iter().sum();
+        let largest = sizes.iter().max().copied().unwrap_or(0);
+        // No more than a fair share, which the last of them may exceed.
+        assert!(all <= total / 14 + largest, "{all} of {total}");
+        (sum, most) = (sum + all, most.max(all));
+    }
+    assert!(most < total / 5, "{most} of {total} at once");
+    // Each about once in sixteen saves.
+    assert!(
+        (60..=63).contains(&(sum / total)),
+        "{} times all",
+        sum / total
+    );
+}
+
+#[test]
+fn what_is_to_be_written_anew_is_not_expected_to_be_there() {
+    let state = state(&[("a", vec![1; 90]), ("b", vec![2; 90])]);
+    let options = PlanOptions { links: 7, ..SMALL };
+    let mut last = plan(&state, None, &options);
+    assert_eq!(last.expected(&options), [None, None], "all is new");
+    for _ in 0..3 {
+        last = plan(&state, Some(&manifest(&last)), &options);
+    }
+    let expected: Vec<_> = last
+        .expected(&options)
+        .iter()
+        .map(Option::is_some)
+        .collect();
+    assert_eq!(expected, [false, true]);
+    let next = plan(&state, Some(&manifest(&last)), &options);
+    assert_eq!(written(&next), ["model-00002-of-00002.safetensors"]);
+    let (_, first) = next.tensors[0].stretches().next().unwrap();
+    assert_eq!(&*first.file, "model-00002-of-00002.safetensors");
+}
+
+#[test]
+fn writing_anew_costs_less_than_the_two_percent_that_change() {
+    let names: Vec<String> = (0..100).map(|i| format!("t{i:03}")).collect();
+    let options = PlanOptions {
+        split_bytes: 10_000,
+        ..PlanOptions::default()
+    };
+    let mut previous: Option<Manifest> = None;
+    let mut written = Vec::new();
+    for save in 0..258u16 {
+        let fill = |i| if i < 2 { save as u8 } else { 7 };
+        let tensors: Vec<_> = names
+            .iter()
+            .enumerate()
+            .map(|(i, name)| (name.as_str(), vec![fill(i); 1000]))
+            .collect();
+        let next = plan(&state(&tensors), previous.as_ref(), &options);
+        let bytes = |file: &PlannedFile| match (&file.source, file.entry.data_start) {
+            (Source::Write { .. }, Some(start)) => file.entry.size - start,
+            _ => 0,
+        };
+        written.push(next.files.iter().map(bytes).sum::<u64>());
+        previous = Some(manifest(&next));
+    }
+    // The first writes everything, and so does the second, which finds out what does not change.
+    let later: u64 = written[2..].iter().sum();
+    assert!(
+        later <= 256 * 4000,
+        "{} of 100000 bytes a save",
+        later / 256
+    );
+}
+
+#[test]
+fn a_file_written_anew_holds_what_it_held() {
+    let tensors = [("a", vec![1; 45]), ("b", vec![2; 45]), ("c", vec![3; 90])];
+    let options = PlanOptions { links: 1, ..SMALL };
+    let first = manifest(&plan(&state(&tensors), None, &options));
+    let again = manifest(&plan(&state(&tensors), Some(&first), &options));
+    let sizes = |manifest: &Manifest| {
+        let mut sizes: Vec<u64> = manifest.files.values().map(|file| file.size).collect();
+        sizes.sort_unstable();
+        sizes
+    };
+    assert_eq!(sizes(&first), sizes(&again));
 }

@@ -147,9 +147,8 @@ pub(super) fn make<'py>(
     shown: &Shown<'_>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = memory.py();
-    let elements: u64 = shown.shape.iter().product();
     let start = shown.offset as usize;
-    let len = elements as usize * shown.dtype.itemsize();
+    let len = shown.nbytes();
     let whole = PyMemoryView::from(memory.as_any())?;
     let strides = shown.strides.filter(|_| {
         shown.shape.len() != 1 || shown.strides != Some(&[shown.dtype.itemsize() as i64])

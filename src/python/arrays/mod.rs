@@ -178,6 +178,40 @@ impl Shown<'_> {
     pub(super) fn nbytes(&self) -> usize {
         crate::state::size_of(self.dtype, self.shape) as usize
     }
+
+    /// Refuses what is not stored as its kind says, whose array would reach beyond its bytes: elements of type
+    /// `stored`; `inner`: so many of them side by side, along a last axis, are one element of the array.
+    ///
+    /// # Errors
+    ///
+    /// `ValueError`.
+    fn check_stored(&self, stored: DType, inner: Option<u64>) -> PyResult<()> {
+        let step = stored.itemsize() as i64;
+        let is_inner = |inner: u64| {
+            let strides = self.strides.map(<[i64]>::last);
+            let close = strides.is_none_or(|last| inner < 2 || last == Some(&step));
+            self.shape.last() == Some(&inner) && close
+        };
+        if self.dtype == stored && inner.is_none_or(is_inner) {
+            return Ok(());
+        }
+        Err(PyValueError::new_err(format!(
+            "the checkpoint says that an array of kind {:?} is stored as {} {:?}; refused",
+            self.kind, self.dtype, self.shape
+        )))
+    }
+}
+
+/// Whether an array in the given framework does not lie where its bytes were read to, but gets a copy of them.
+pub(super) fn is_copied(shown: &Shown<'_>, want: &str) -> bool {
+    // torch has neither arrays that run backwards nor such whose elements lie between others.
+    let unit = shown.dtype.itemsize() as i64 * if logical(shown.kind).is_some() { 2 } else { 1 };
+    let is_odd = |&stride: &i64| stride < 0 || unit > 0 && stride % unit != 0;
+    match framework(shown.kind) {
+        "bytes" | "bytearray" | "array" => true,
+        "memoryview" => false,
+        _ => want == "jax" || want == "torch" && shown.strides.into_iter().flatten().any(is_odd),
+    }
 }
 
 /// Makes the array over `memory` in the given framework.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType, PyWeakrefReference};
@@ -162,8 +162,9 @@ impl Numpy {
                 "the checkpoint asks for an array of Python objects; refused",
             ));
         }
-        let inner = usize::from(has_inner(shown, &dtype)?);
-        let outer = shown.shape.len().saturating_sub(inner);
+        let inner = inner(shown, &dtype)?;
+        shown.check_stored(shown.dtype, inner)?;
+        let outer = shown.shape.len() - usize::from(inner.is_some());
         let keywords = PyDict::new(py);
         keywords.set_item("dtype", &dtype)?;
         keywords.set_item("buffer", memory)?;
@@ -194,17 +195,33 @@ impl Numpy {
     ) -> PyResult<Bound<'py, PyAny>> {
         let class = self.dtype.bind(py);
         if let Some(name) = text.strip_prefix("ml_dtypes.") {
-            return class.call1((py.import("ml_dtypes")?.getattr(name)?,));
+            let module = py.import("ml_dtypes")?;
+            let found = module.getattr(name).and_then(|found| class.call1((found,)));
+            return found.map_err(|error| no_dtype(py, text, error));
         }
         if text.starts_with(['[', '{', '(']) {
-            let literal = py.import("ast")?.getattr("literal_eval")?.call1((text,))?;
-            return py
-                .import("numpy.lib.format")?
-                .getattr("descr_to_dtype")?
-                .call1((literal,));
+            let literal = py.import("ast")?.getattr("literal_eval")?;
+            let from = py.import("numpy.lib.format")?.getattr("descr_to_dtype")?;
+            let read = literal.call1((text,)).and_then(|read| from.call1((read,)));
+            return read.map_err(|error| no_dtype(py, text, error));
         }
-        class.call1((text,))
+        class
+            .call1((text,))
+            .map_err(|error| no_dtype(py, text, error))
     }
+}
+
+/// What to say of a text that is no NumPy type. What Python says varies, up to a `MemoryError`.
+fn no_dtype(py: Python<'_>, text: &str, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyException>(py) {
+        return error;
+    }
+    let start: String = text.chars().take(80).collect();
+    let told = PyValueError::new_err(format!(
+        "the checkpoint holds an array of NumPy type {start:?}, which this NumPy does not know"
+    ));
+    told.set_cause(py, Some(error));
+    told
 }
 
 /// A NumPy type in words that [`Numpy::read_dtype`] reads.
@@ -349,13 +366,23 @@ fn ml_dtype(py: Python<'_>, dtype: DType) -> PyResult<Bound<'_, PyAny>> {
         .call1((module.getattr(*name)?,))
 }
 
-/// Whether the last stored axis belongs to the element.
-fn has_inner(shown: &Shown<'_>, dtype: &Bound<'_, PyAny>) -> PyResult<bool> {
+/// Extent of the last stored axis, if it belongs to the element.
+fn inner(shown: &Shown<'_>, dtype: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     if logical(shown.kind).is_none() {
-        return Ok(false);
+        return Ok(None);
     }
     let itemsize: usize = dtype.getattr("itemsize")?.extract()?;
-    Ok(itemsize != shown.dtype.itemsize() || shown.dtype == DType::U8)
+    let stored = shown.dtype.itemsize();
+    if itemsize == stored && shown.dtype != DType::U8 {
+        return Ok(None);
+    }
+    if stored == 0 || itemsize % stored != 0 {
+        return Err(PyValueError::new_err(format!(
+            "the checkpoint says that an array of kind {:?} is stored as {}; refused",
+            shown.kind, shown.dtype
+        )));
+    }
+    Ok(Some((itemsize / stored) as u64))
 }
 
 /// Shape and strides with the axis that one element spans.

@@ -341,6 +341,7 @@ impl Torch {
         let element = element.ok_or_else(|| {
             PyValueError::new_err(format!("torch has no element type for {}", shown.dtype))
         })?;
+        shown.check_stored(element.stored, element.inner)?;
         let mut shape = shown.shape.to_vec();
         let mut strides = shown.strides.map(<[i64]>::to_vec);
         if element.inner.is_some() {

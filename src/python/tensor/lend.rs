@@ -3,12 +3,14 @@
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use super::{Bytes, Memory};
 use crate::python::dlpack::{DL_CPU, DlTensor};
+use crate::state::{count, reach};
 
 const NAME: &CStr = c"dltensor";
 
@@ -29,6 +31,10 @@ struct Lent {
 
 /// A DLPack capsule of the elements at `offset` bytes into the memory. `dtype`: type code and bits;
 /// `strides` in elements, never negative; `None`: C order.
+///
+/// # Errors
+///
+/// `ValueError` if they do not lie in the memory.
 pub(in crate::python) fn lend<'py>(
     memory: &Bound<'py, Memory>,
     offset: u64,
@@ -38,6 +44,15 @@ pub(in crate::python) fn lend<'py>(
 ) -> PyResult<Bound<'py, PyCapsule>> {
     let py = memory.py();
     let memory = memory.get();
+    if !is_within(
+        memory.raw().1,
+        offset,
+        u64::from(dtype.1 / 8),
+        shape,
+        strides,
+    ) {
+        return Err(PyValueError::new_err("an array reaches outside its memory"));
+    }
     let axes: Box<[i64]> = shape
         .iter()
         .map(|&extent| extent as i64)
@@ -73,6 +88,28 @@ pub(in crate::python) fn lend<'py>(
             Bound::from_owned_ptr_or_err(py, capsule).inspect_err(|_| give_back(managed))?;
         Ok(capsule.cast_into_unchecked())
     }
+}
+
+/// Whether these elements lie within the first `len` bytes. Whoever gets a capsule believes it.
+fn is_within(
+    len: usize,
+    offset: u64,
+    itemsize: u64,
+    shape: &[u64],
+    strides: Option<&[i64]>,
+) -> bool {
+    if shape.contains(&0) {
+        return true;
+    }
+    // In elements, from the first one on.
+    let (low, high) = match strides {
+        Some(strides) if strides.len() == shape.len() => reach(0, 1, shape, strides),
+        Some(_) => return false,
+        None => (0, count(shape).map_or(i128::MAX, i128::from)),
+    };
+    let end = high.checked_mul(i128::from(itemsize));
+    let end = end.and_then(|end| end.checked_add(i128::from(offset)));
+    low >= 0 && end.is_some_and(|end| end <= len as i128)
 }
 
 /// The end of a lent tensor.
