@@ -6,6 +6,7 @@
 #   make test-frameworks  the tests with torch and JAX, at pinned versions
 #   make lint             formatting, clippy, ruff, mypy, stubtest, the walls
 #   make docs             the crate's documentation
+#   make mutants          breaks the order of the commit in every way, and sees whether a test notices (an hour)
 #   make bench            pitstop beside other checkpointers and the limits of the machine (a large first
 #                         download, then about three quarters of an hour); cargo bench measures single rooms
 #   make fmt              format Rust and Python
@@ -17,6 +18,7 @@
 SHELL = /bin/sh
 PYTHON ?= python3
 PYTEST ?=
+MUTANTS ?=
 BENCH ?= --plots docs --page docs/performance.md
 CARGO ?= cargo
 
@@ -39,7 +41,7 @@ WHEELS = target/wheels/$(VERSION)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_INPUT = 1
 
-.PHONY: demo test test-rust test-python test-frameworks lint lint-rust lint-python walls docs bench fmt clean
+.PHONY: demo test test-rust test-python test-frameworks mutants lint lint-rust lint-python walls docs bench fmt clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/pitstop-$(VERSION)
@@ -56,6 +58,9 @@ test-python: $(VENV)/pitstop-$(VERSION)
 test-frameworks: $(FRAMEWORKS)/pitstop-$(VERSION)
 	$(FRAMEWORKS)/bin/pytest -m frameworks $(PYTEST)
 
+mutants:
+	$(PYTHON) tests/mutations/run.py $(MUTANTS)
+
 lint: lint-rust lint-python walls
 
 lint-rust: $(VENV)/tools-$(VERSION)
@@ -68,6 +73,7 @@ lint-python: $(VENV)/pitstop-$(VERSION)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict
 	$(BIN)/python -m mypy.stubtest pitstop._native
+	$(BIN)/python tests/mutations/run.py --check
 
 # pyo3 lives in one room, and a Rust user with default features gets no Python, no async
 # runtime and no terminal code.
@@ -82,7 +88,7 @@ walls:
 	@echo "walls: they stand"
 
 docs:
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(LOCKED) --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(LOCKED) --no-deps --features test-util
 
 bench: $(PEERS)/pitstop-$(VERSION) $(PEERS)/peers-$(VERSION)
 	$(CARGO) build $(LOCKED) --release --example limits

@@ -278,6 +278,7 @@ impl FileCheckpointer {
             Some(Saved {
                 manifest,
                 expected: Vec::new(),
+                synced: false,
             })
         })
     }

@@ -74,8 +74,11 @@
 //!
 //! # Features
 //!
-//! There are none to choose from in Rust: by default the crate brings no Python, no async runtime and no
-//! terminal code. `python` is what the Python package is built with.
+//! By default the crate brings no Python, no async runtime and no terminal code, and there is nothing to choose
+//! from. `python` is what the Python package is built with.
+//!
+//! `test-util`, for `[dev-dependencies]`, adds `storage::simulated`: a disk in memory that loses power and fails
+//! when told to, for tests of one's own runs. It brings no dependency.
 
 pub mod checkpointer;
 mod commit;

@@ -140,7 +140,7 @@ fn remove(storage: &dyn Storage, path: &Path, kind: EntryKind) -> io::Result<()>
 
 #[cfg(test)]
 mod tests {
-    use super::super::recording::Recording;
+    use super::super::scene::Scene;
     use super::*;
     use crate::storage::Local;
     use proptest::prelude::*;
@@ -231,16 +231,16 @@ mod tests {
 
     #[test]
     fn one_file_that_stays_does_not_keep_the_others() {
-        let dir = tempfile::tempdir().unwrap();
-        let tree = dir.path().join("tree");
-        fs::create_dir(&tree).unwrap();
-        for name in ["a", "b", "c"] {
-            fs::write(tree.join(name), "x").unwrap();
-        }
-        let disk = Recording::new(dir.path());
-        disk.fail_call(1);
-        let error = remove_tree(&disk, &tree).unwrap_err();
-        assert!(error.to_string().contains("tree/b"), "{error}");
-        assert_eq!(fs::read_dir(&tree).unwrap().count(), 1);
+        let scene = Scene::new();
+        scene.checkpoint("tree", "x");
+        scene.file("tree/d", "x");
+        scene.file("tree/e", "x");
+        scene.disk.on_call(|_, call| {
+            let stays = call.is("remove", Scene::path("tree/d"));
+            stays.then_some(crate::storage::simulated::Fault::Error(5))
+        });
+        let error = remove_tree(&scene.disk, &Scene::path("tree")).unwrap_err();
+        assert!(error.to_string().contains("tree/d"), "{error}");
+        assert_eq!(scene.disk.list(&Scene::path("tree")).unwrap().len(), 1);
     }
 }
