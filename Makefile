@@ -12,6 +12,7 @@
 #   make torture          long campaigns of faults: flipped bits, kills, power cuts (an hour; root for some)
 #   make lint             formatting, clippy, ruff, mypy, stubtest, the walls
 #   make docs             the crate's documentation
+#   make mutants          breaks the order of the commit in every way, and sees whether a test notices (an hour)
 #   make bench            pitstop beside other checkpointers and the limits of the machine (a large first
 #                         download, then about three quarters of an hour); cargo bench measures single rooms
 #   make fuzz             libFuzzer on each target in fuzz/, for FUZZ_SECONDS each (half an hour)
@@ -26,6 +27,7 @@ PYTHON ?= python3
 PYTEST ?=
 MODEL ?=
 TORTURE ?= bit_flips.sh kills.py power_loss.py
+MUTANTS ?=
 BENCH ?= --plots docs --page docs/performance.md
 CARGO ?= cargo
 FUZZ_SECONDS ?= 1800
@@ -49,7 +51,7 @@ WHEELS = target/wheels/$(VERSION)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_INPUT = 1
 
-.PHONY: demo test test-rust test-python test-frameworks test-parallel torture model model-mutations valgrind free-threaded lint lint-rust lint-python walls docs bench fuzz fmt clean
+.PHONY: demo test test-rust test-python test-frameworks test-parallel torture mutants model model-mutations valgrind free-threaded lint lint-rust lint-python walls docs bench fuzz fmt clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/pitstop-$(VERSION)
@@ -101,6 +103,9 @@ torture: $(VENV)/pitstop-$(VERSION)
 		PATH="$(CURDIR)/$(BIN):$$PATH" CARGO="$(CARGO)" $$script || failed="$$failed $$script"; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
+mutants:
+	$(PYTHON) tests/mutations/run.py $(MUTANTS)
+
 lint: lint-rust lint-python walls
 
 lint-rust: $(VENV)/tools-$(VERSION)
@@ -114,6 +119,7 @@ lint-python: $(VENV)/pitstop-$(VERSION)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict
 	$(BIN)/python -m mypy.stubtest pitstop._native
+	$(BIN)/python tests/mutations/run.py --check
 
 # pyo3 lives in one room, clap in another, and a Rust user with default features gets no Python, no async
 # runtime and no terminal code.
@@ -132,7 +138,7 @@ walls:
 	@echo "walls: they stand"
 
 docs:
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(LOCKED) --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(LOCKED) --no-deps --features test-util
 
 bench: $(PEERS)/pitstop-$(VERSION) $(PEERS)/peers-$(VERSION)
 	$(CARGO) build $(LOCKED) --release --example limits

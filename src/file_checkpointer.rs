@@ -287,6 +287,7 @@ impl FileCheckpointer {
             Some(Saved {
                 manifest,
                 expected: Vec::new(),
+                synced: false,
             })
         })
     }

@@ -80,6 +80,9 @@
 //! By default the crate brings no Python, no async runtime and no terminal code. `cli` adds the program
 //! `pitstop`, to list, verify, compare and export checkpoints: `cargo install --features cli`; `docs/cli.md`
 //! describes it. `python` is what the Python package is built with.
+//!
+//! `test-util`, for `[dev-dependencies]`, adds `storage::simulated`: a disk in memory that loses power and fails
+//! when told to, for tests of one's own runs. It brings no dependency.
 
 pub mod checkpointer;
 #[cfg(feature = "cli")]

@@ -11,7 +11,7 @@ mod retention;
 mod staging;
 
 #[cfg(test)]
-mod recording;
+mod scene;
 
 pub(crate) use bin::Bin;
 pub(crate) use publish::{Change, publish};

@@ -192,9 +192,8 @@ fn undone(source: io::Error, undo: impl FnOnce() -> io::Result<()>) -> PublishEr
 
 #[cfg(test)]
 mod tests {
-    use super::super::recording::Recording;
+    use super::super::scene::Scene;
     use super::*;
-    use std::fs;
 
     const APPEAR: Change<'_> = Change::Appear {
         staged: ".new",
@@ -209,95 +208,84 @@ mod tests {
         hidden: ".gone",
     };
 
-    /// A run directory with a staged checkpoint `.new`, and `step-1` if asked for.
-    struct Run {
-        dir: tempfile::TempDir,
-        disk: Recording,
+    /// A run directory with a staged checkpoint `.new`, and these besides.
+    fn scene(others: &[&str]) -> Scene {
+        let mut scene = Scene::new();
+        for name in [&[".new"], others].concat() {
+            scene.checkpoint(name, name);
+        }
+        scene.begin();
+        scene
     }
 
-    impl Run {
-        fn new(with_step: bool) -> Run {
-            let dir = tempfile::tempdir().unwrap();
-            let disk = Recording::new(dir.path());
-            for (name, wanted) in [(".new", true), ("step-1", with_step)] {
-                if wanted {
-                    fs::create_dir(dir.path().join(name)).unwrap();
-                    fs::write(dir.path().join(name).join("content"), name).unwrap();
-                }
-            }
-            Run { dir, disk }
-        }
-
+    impl Scene {
         fn publish(&self, change: Change<'_>) -> Result<(), PublishError> {
-            publish(&self.disk, self.dir.path(), change)
-        }
-
-        /// Which of the two checkpoints lies under `name`.
-        fn at(&self, name: &str) -> Option<String> {
-            fs::read_to_string(self.dir.path().join(name).join("content")).ok()
-        }
-
-        fn names(&self) -> Vec<String> {
-            let entries = self.disk.list(self.dir.path()).unwrap();
-            let names = entries.into_iter().map(|e| e.name.into_string().unwrap());
-            names.collect()
+            publish(&self.disk, Scene::dir(), change)
         }
     }
 
     #[test]
     fn a_checkpoint_is_whole_before_it_appears_and_durable_before_anyone_is_told() {
-        let run = Run::new(false);
-        run.publish(APPEAR).unwrap();
-        let order = ["sync .new", "rename .new step-1", "sync ."];
-        assert_eq!(run.disk.calls(), order);
-        assert_eq!(run.at("step-1").unwrap(), ".new");
-        assert_eq!(run.names(), ["step-1"]);
+        let scene = scene(&[]);
+        scene.publish(APPEAR).unwrap();
+        let order = [
+            "sync directory .new",
+            "rename .new to step-1",
+            "sync directory /run",
+        ];
+        assert_eq!(scene.calls(), order);
+        assert_eq!(scene.content("step-1").unwrap(), ".new");
+        assert_eq!(scene.names(), ["step-1"]);
     }
 
     #[test]
     fn an_empty_directory_gives_way_to_a_checkpoint() {
-        let run = Run::new(false);
-        fs::create_dir(run.dir.path().join("step-1")).unwrap();
-        run.publish(APPEAR).unwrap();
-        assert_eq!(run.at("step-1").unwrap(), ".new");
+        let scene = scene(&[]);
+        scene.disk.create_dir(&Scene::path("step-1")).unwrap();
+        scene.publish(APPEAR).unwrap();
+        assert_eq!(scene.content("step-1").unwrap(), ".new");
     }
 
     #[test]
     fn a_checkpoint_does_not_give_way_to_one_that_appears() {
-        let run = Run::new(true);
-        let error = run.publish(APPEAR).unwrap_err();
+        let scene = scene(&["step-1"]);
+        let error = scene.publish(APPEAR).unwrap_err();
         assert_eq!(error.source.kind(), io::ErrorKind::AlreadyExists);
         assert!(error.unchanged);
-        assert_eq!(run.at("step-1").unwrap(), "step-1");
-        assert_eq!(run.at(".new").unwrap(), ".new");
+        assert_eq!(scene.content("step-1").unwrap(), "step-1");
+        assert_eq!(scene.content(".new").unwrap(), ".new");
     }
 
     #[test]
     fn the_replaced_one_ends_under_the_staged_name() {
         for supported in [true, false] {
-            let mut run = Run::new(true);
-            run.disk.exchange_supported = supported;
-            run.publish(REPLACE).unwrap();
-            assert_eq!(run.at("step-1").unwrap(), ".new");
-            assert_eq!(run.at(".new").unwrap(), "step-1");
-            assert_eq!(run.names(), [".new", "step-1"]);
+            let scene = scene(&["step-1"]);
+            scene.disk.set_exchanges(supported);
+            scene.publish(REPLACE).unwrap();
+            assert_eq!(scene.content("step-1").unwrap(), ".new");
+            assert_eq!(scene.content(".new").unwrap(), "step-1");
+            assert_eq!(scene.names(), [".new", "step-1"]);
         }
     }
 
     #[test]
     fn replacing_is_one_swap_between_two_syncs() {
-        let run = Run::new(true);
-        run.publish(REPLACE).unwrap();
-        let order = ["sync .new", "exchange .new step-1", "sync ."];
-        assert_eq!(run.disk.calls(), order);
+        let scene = scene(&["step-1"]);
+        scene.publish(REPLACE).unwrap();
+        let order = [
+            "sync directory .new",
+            "exchange .new to step-1",
+            "sync directory /run",
+        ];
+        assert_eq!(scene.calls(), order);
     }
 
     #[test]
     fn every_step_of_a_slow_replacement_is_durable_before_the_next() {
-        let mut run = Run::new(true);
-        run.disk.exchange_supported = false;
-        run.publish(REPLACE).unwrap();
-        let calls = run.disk.calls();
+        let scene = scene(&["step-1"]);
+        scene.disk.set_exchanges(false);
+        scene.publish(REPLACE).unwrap();
+        let calls = scene.calls();
         let calls: Vec<&str> = calls.iter().filter_map(|c| c.split(' ').next()).collect();
         let order = [
             "sync", "exchange", "rename", "sync", "rename", "sync", "rename", "sync",
@@ -308,11 +296,11 @@ mod tests {
     #[test]
     fn a_file_gets_its_name_or_takes_the_place_of_another() {
         for replaces in [false, true] {
-            let run = Run::new(false);
-            let out = run.dir.path().join("out");
+            let mut scene = scene(&[]);
             if replaces {
-                fs::write(&out, "old").unwrap();
+                scene.file("out", "old");
             }
+            scene.begin();
             let staged = ".new/content";
             let name = "out";
             let change = Change::File {
@@ -320,79 +308,80 @@ mod tests {
                 name,
                 replaces,
             };
-            run.publish(change).unwrap();
+            scene.publish(change).unwrap();
             let verb = if replaces { "exchange" } else { "rename" };
-            let order = [format!("{verb} .new/content out"), "sync .".to_owned()];
-            assert_eq!(run.disk.calls(), order);
-            assert_eq!(fs::read_to_string(&out).unwrap(), ".new");
-            assert_eq!(run.at(".new").as_deref(), replaces.then_some("old"));
+            let order = [
+                format!("{verb} .new/content to out"),
+                "sync directory /run".to_owned(),
+            ];
+            assert_eq!(scene.calls(), order);
+            assert_eq!(scene.text("out").unwrap(), ".new");
+            assert_eq!(scene.content(".new").as_deref(), replaces.then_some("old"));
         }
     }
 
     #[test]
     fn a_file_does_not_give_way_to_one_that_appears() {
-        let run = Run::new(false);
-        fs::write(run.dir.path().join("out"), "old").unwrap();
+        let scene = scene(&[]);
+        scene.file("out", "old");
         let change = Change::File {
             staged: ".new/content",
             name: "out",
             replaces: false,
         };
-        let error = run.publish(change).unwrap_err();
+        let error = scene.publish(change).unwrap_err();
         assert_eq!(error.source.kind(), io::ErrorKind::AlreadyExists);
-        assert_eq!(
-            fs::read_to_string(run.dir.path().join("out")).unwrap(),
-            "old"
-        );
+        assert_eq!(scene.text("out").unwrap(), "old");
     }
 
     #[test]
     fn the_parent_is_synced_after_it_vanished() {
-        let run = Run::new(true);
-        run.publish(VANISH).unwrap();
-        assert_eq!(run.disk.calls(), ["rename step-1 .gone", "sync ."]);
-        assert_eq!(run.at(".gone").unwrap(), "step-1");
+        let scene = scene(&["step-1"]);
+        scene.publish(VANISH).unwrap();
+        let order = ["rename step-1 to .gone", "sync directory /run"];
+        assert_eq!(scene.calls(), order);
+        assert_eq!(scene.content(".gone").unwrap(), "step-1");
     }
 
     /// Publishes with the Nth call failing, for every N; whatever failed, readers see what they saw before.
-    fn fail_each_call(change: Change<'_>, with_step: bool, exchange_supported: bool) {
+    fn fail_each_call(change: Change<'_>, others: &[&str], exchanges: bool) {
         for nth in 0.. {
-            let mut run = Run::new(with_step);
-            run.disk.exchange_supported = exchange_supported;
-            run.disk.fail_call(nth);
-            let before = run.at("step-1");
-            let Err(error) = run.publish(change) else {
+            let scene = scene(others);
+            scene.disk.set_exchanges(exchanges);
+            let before = others.first().map(|name| (*name).to_owned());
+            scene.fail(nth..nth + 1);
+            let result = scene.publish(change);
+            let calls = scene.calls().len();
+            let Err(error) = result else {
                 assert!(nth > 1, "no failing call is overlooked");
-                assert_ne!(run.at("step-1"), before);
+                assert_ne!(scene.content("step-1"), before);
                 // Syncs of the last, optional rename of a slow replacement may fail unnoticed.
-                if run.disk.calls().len() as u64 <= nth {
+                if calls <= nth {
                     break;
                 }
                 continue;
             };
             assert!(error.unchanged, "only one call fails, so going back works");
-            assert!(error.source.to_string().contains("injected"));
-            assert_eq!(run.at("step-1"), before);
-            assert!(!matches!(change, Change::Vanish { .. }) || run.at(".gone").is_none());
-            assert_eq!(run.at(".new").unwrap(), ".new");
+            assert_eq!(scene.content("step-1"), before);
+            assert!(!matches!(change, Change::Vanish { .. }) || scene.content(".gone").is_none());
+            assert_eq!(scene.content(".new").unwrap(), ".new");
         }
     }
 
     #[test]
     fn a_failed_change_leaves_everything_as_it_was() {
-        fail_each_call(APPEAR, false, true);
-        fail_each_call(REPLACE, true, true);
-        fail_each_call(REPLACE, true, false);
-        fail_each_call(VANISH, true, true);
+        fail_each_call(APPEAR, &[], true);
+        fail_each_call(REPLACE, &["step-1"], true);
+        fail_each_call(REPLACE, &["step-1"], false);
+        fail_each_call(VANISH, &["step-1"], true);
     }
 
     #[test]
     fn when_going_back_fails_too_nothing_may_be_removed() {
-        let run = Run::new(true);
-        run.disk.fail_from(2); // sync, exchange, then nothing works
-        assert!(!run.publish(REPLACE).unwrap_err().unchanged);
-        let run = Run::new(false);
-        run.disk.fail_from(2);
-        assert!(!run.publish(APPEAR).unwrap_err().unchanged);
+        for (change, others) in [(REPLACE, &["step-1"][..]), (APPEAR, &[])] {
+            let scene = scene(others);
+            scene.fail(2..usize::MAX); // sync, exchange or rename, then nothing works
+            assert!(!scene.publish(change).unwrap_err().unchanged);
+        }
     }
 }

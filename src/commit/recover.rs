@@ -43,24 +43,24 @@ pub(crate) fn sweep(storage: &dyn Storage, run_dir: &Path) -> io::Result<()> {
     // A writer killed between a rename and its sync leaves names that only memory knows. Nothing may be
     // removed on the strength of those.
     storage.sync_dir(run_dir)?;
-    clear(storage, run_dir, |hidden| {
-        parse_step(&hidden.target).is_some()
-    })
+    let is_ours = |hidden: &Hidden| parse_step(&hidden.target).is_some();
+    clear(storage, run_dir, leftovers(storage, run_dir, is_ours)?)
 }
 
 /// As [`sweep`], for one checkpoint that lies by itself and has no lock: what processes left that are gone.
 pub(crate) fn sweep_target(storage: &dyn Storage, parent: &Path, target: &str) -> io::Result<()> {
-    clear(storage, parent, |hidden| {
+    let left = leftovers(storage, parent, |hidden| {
         hidden.target == target && !is_running(hidden.pid)
-    })
+    })?;
+    if left.is_empty() {
+        return Ok(());
+    }
+    storage.sync_dir(parent)?;
+    clear(storage, parent, left)
 }
 
-fn clear(
-    storage: &dyn Storage,
-    run_dir: &Path,
-    is_left: impl Fn(&Hidden) -> bool,
-) -> io::Result<()> {
-    for hidden in leftovers(storage, run_dir, is_left)? {
+fn clear(storage: &dyn Storage, run_dir: &Path, left: Vec<Hidden>) -> io::Result<()> {
+    for hidden in left {
         if hidden.purpose == Purpose::Replaced && put_back(storage, run_dir, &hidden)? {
             continue;
         }
@@ -129,26 +129,12 @@ fn directories(storage: &dyn Storage, run_dir: &Path) -> io::Result<Vec<String>>
 
 #[cfg(test)]
 mod tests {
-    use super::super::recording::Recording;
+    use super::super::scene::Scene;
     use super::super::stage;
     use super::*;
     use crate::storage::Local;
     use proptest::prelude::*;
     use std::fs;
-
-    fn checkpoint(dir: &Path, name: &str, content: &str) {
-        fs::create_dir(dir.join(name)).unwrap();
-        fs::write(dir.join(name).join("content"), content).unwrap();
-    }
-
-    fn content(dir: &Path, name: &str) -> Option<String> {
-        fs::read_to_string(dir.join(name).join("content")).ok()
-    }
-
-    fn names(dir: &Path) -> Vec<String> {
-        let entries = Local::new().list(dir).unwrap().into_iter();
-        entries.map(|e| e.name.into_string().unwrap()).collect()
-    }
 
     #[test]
     fn only_the_plain_decimal_form_is_a_step() {
@@ -196,12 +182,16 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 
+    fn sweep_all(scene: &Scene) -> io::Result<()> {
+        sweep(&scene.disk, Scene::dir())
+    }
+
     #[test]
     fn leftovers_go_and_everything_else_stays() {
-        let dir = tempfile::tempdir().unwrap();
-        let staged = stage(&Local::new(), dir.path(), "step-1").unwrap();
-        fs::write(dir.path().join(staged).join("half"), "x").unwrap();
-        checkpoint(dir.path(), ".del-step-2-99-00000000000000ff", "deleted");
+        let scene = Scene::new();
+        let staged = stage(&scene.disk, Scene::dir(), "step-1").unwrap();
+        scene.file(&format!("{staged}/half"), "x");
+        scene.checkpoint(".del-step-2-99-00000000000000ff", "deleted");
         let theirs = [
             ".lock",
             ".tmp-final-99-00000000000000ff",
@@ -210,79 +200,84 @@ mod tests {
             "notes",
             "step-1",
         ];
-        fs::write(dir.path().join(".lock"), "").unwrap();
-        fs::write(dir.path().join(theirs[3]), "a file, not a directory").unwrap();
+        scene.file(".lock", "");
+        scene.file(theirs[3], "a file, not a directory");
         for name in [theirs[1], theirs[2], theirs[4], theirs[5]] {
-            checkpoint(dir.path(), name, name);
+            scene.checkpoint(name, name);
         }
-        sweep(&Local::new(), dir.path()).unwrap();
-        assert_eq!(names(dir.path()), theirs);
+        sweep_all(&scene).unwrap();
+        assert_eq!(scene.names(), theirs);
     }
 
     #[test]
     fn names_are_durable_before_anything_is_removed() {
-        let dir = tempfile::tempdir().unwrap();
-        checkpoint(dir.path(), ".tmp-step-1-99-00000000000000ff", "x");
-        let disk = Recording::new(dir.path());
-        sweep(&disk, dir.path()).unwrap();
-        assert_eq!(disk.calls()[0], "sync .");
-        assert_eq!(disk.calls().len(), 3);
-        checkpoint(dir.path(), ".tmp-step-1-99-00000000000000ff", "x");
-        disk.fail_from(3);
-        sweep(&disk, dir.path()).unwrap_err();
-        assert_eq!(disk.calls().len(), 4, "nothing was removed");
+        let mut scene = Scene::new();
+        scene.checkpoint(".tmp-step-1-99-00000000000000ff", "x");
+        scene.begin();
+        sweep_all(&scene).unwrap();
+        assert_eq!(scene.calls()[0], "sync directory /run");
+        assert_eq!(scene.names(), [""; 0]);
+        scene.checkpoint(".tmp-step-1-99-00000000000000ff", "x");
+        scene.begin();
+        scene.fail(0..usize::MAX);
+        sweep_all(&scene).unwrap_err();
+        assert_eq!(scene.calls().len(), 1, "nothing was removed");
     }
 
     #[test]
     fn a_replacement_interrupted_in_the_middle_is_undone() {
-        let dir = tempfile::tempdir().unwrap();
-        checkpoint(dir.path(), ".old-step-1-99-00000000000000fe", "older");
-        checkpoint(dir.path(), ".old-step-1-99-00000000000000ff", "old");
-        checkpoint(dir.path(), ".tmp-step-1-99-00000000000000fd", "new");
-        sweep(&Local::new(), dir.path()).unwrap();
-        assert_eq!(names(dir.path()), ["step-1"]);
-        assert_eq!(content(dir.path(), "step-1").unwrap(), "old");
+        let scene = Scene::new();
+        scene.checkpoint(".old-step-1-99-00000000000000fe", "older");
+        scene.checkpoint(".old-step-1-99-00000000000000ff", "old");
+        scene.checkpoint(".tmp-step-1-99-00000000000000fd", "new");
+        sweep_all(&scene).unwrap();
+        assert_eq!(scene.names(), ["step-1"]);
+        assert_eq!(scene.content("step-1").unwrap(), "old");
     }
 
     #[test]
     fn a_replacement_that_got_through_stays() {
-        let dir = tempfile::tempdir().unwrap();
-        checkpoint(dir.path(), ".old-step-1-99-00000000000000ff", "old");
-        checkpoint(dir.path(), "step-1", "new");
-        sweep(&Local::new(), dir.path()).unwrap();
-        assert_eq!(names(dir.path()), ["step-1"]);
-        assert_eq!(content(dir.path(), "step-1").unwrap(), "new");
+        let scene = Scene::new();
+        scene.checkpoint(".old-step-1-99-00000000000000ff", "old");
+        scene.checkpoint("step-1", "new");
+        sweep_all(&scene).unwrap();
+        assert_eq!(scene.names(), ["step-1"]);
+        assert_eq!(scene.content("step-1").unwrap(), "new");
     }
 
     #[test]
     fn a_leftover_that_stays_does_not_stop_a_run() {
-        let dir = tempfile::tempdir().unwrap();
-        checkpoint(dir.path(), ".tmp-step-1-99-00000000000000ff", "x");
-        let disk = Recording::new(dir.path());
-        disk.fail_from(1);
-        sweep(&disk, dir.path()).unwrap();
+        let scene = Scene::new();
+        scene.checkpoint(".tmp-step-1-99-00000000000000ff", "x");
+        scene.disk.on_call(|_, call| {
+            let removes = call.operation.starts_with("remove");
+            removes.then_some(crate::storage::simulated::Fault::Error(5))
+        });
+        sweep_all(&scene).unwrap();
+        assert_eq!(scene.names().len(), 1);
     }
 
     /// Stops a replacement after each of its calls, as a kill would; the sweep finds one of the two whole.
     #[test]
     fn a_crash_anywhere_in_a_replacement_keeps_one_checkpoint_whole() {
-        for exchange_supported in [true, false] {
+        for exchanges in [true, false] {
             for stop in 0..9 {
-                let dir = tempfile::tempdir().unwrap();
-                checkpoint(dir.path(), "step-1", "old");
-                let staged = stage(&Local::new(), dir.path(), "step-1").unwrap();
-                fs::write(dir.path().join(&staged).join("content"), "new").unwrap();
-                let mut disk = Recording::new(dir.path());
-                disk.exchange_supported = exchange_supported;
-                disk.fail_from(stop);
+                let mut scene = Scene::new();
+                scene.disk.set_exchanges(exchanges);
+                scene.checkpoint("step-1", "old");
+                let staged = stage(&scene.disk, Scene::dir(), "step-1").unwrap();
+                scene.file(&format!("{staged}/content"), "new");
+                scene.begin();
+                scene.fail(stop..usize::MAX);
                 let change = Change::Replace {
                     staged: &staged,
                     name: "step-1",
                 };
-                let done = publish(&disk, dir.path(), change).is_ok();
-                sweep(&Local::new(), dir.path()).unwrap();
-                assert_eq!(names(dir.path()), ["step-1"]);
-                let found = content(dir.path(), "step-1").unwrap();
+                let done = publish(&scene.disk, Scene::dir(), change).is_ok();
+                scene.disk.heal();
+                sweep_all(&scene).unwrap();
+                assert_eq!(scene.names(), ["step-1"]);
+                let found = scene.content("step-1").unwrap();
                 assert!(
                     found == "new" || (found == "old" && !done),
                     "{stop}: {found}"

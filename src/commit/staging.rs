@@ -150,11 +150,12 @@ fn unless_gone<T: Default>(result: io::Result<T>) -> io::Result<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::recording::Recording;
+    use super::super::scene::Scene;
     use super::*;
     use crate::storage::Local;
     use proptest::prelude::*;
     use std::fs;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     #[test]
     fn a_name_tells_purpose_target_process_and_nonce() {
@@ -241,37 +242,57 @@ mod tests {
 
     #[test]
     fn one_file_that_stays_does_not_keep_the_others() {
-        let dir = tempfile::tempdir().unwrap();
-        let tree = dir.path().join("tree");
-        fs::create_dir(&tree).unwrap();
-        for name in ["a", "b", "c"] {
-            fs::write(tree.join(name), "x").unwrap();
-        }
-        let disk = Recording::new(dir.path());
-        disk.fail_call(1);
-        let error = remove_tree(&disk, &tree).unwrap_err();
-        assert!(error.to_string().contains("tree/b"), "{error}");
-        assert_eq!(fs::read_dir(&tree).unwrap().count(), 1);
+        let scene = Scene::new();
+        scene.checkpoint("tree", "x");
+        scene.file("tree/d", "x");
+        scene.file("tree/e", "x");
+        scene.disk.on_call(|_, call| {
+            let stays = call.is("remove", Scene::path("tree/d"));
+            stays.then_some(crate::storage::simulated::Fault::Error(5))
+        });
+        let error = remove_tree(&scene.disk, &Scene::path("tree")).unwrap_err();
+        assert!(error.to_string().contains("tree/d"), "{error}");
+        assert_eq!(scene.disk.list(&Scene::path("tree")).unwrap().len(), 1);
     }
 
     /// One file that an `rm -r` of the user had removed first kept the whole directory in place.
     #[test]
     fn somebody_else_who_removes_the_same_tree_is_no_reason_to_leave_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let tree = dir.path().join("tree");
+        let tree = Scene::path("tree");
         let removals = 5;
         for nth in 0..removals {
-            fs::create_dir_all(tree.join("inner")).unwrap();
-            for name in ["a", "b", "inner/c"] {
-                fs::write(tree.join(name), "x").unwrap();
-            }
-            let mut disk = Recording::new(dir.path());
-            disk.fault = io::ErrorKind::NotFound;
-            disk.fail_call(nth);
-            remove_tree(&disk, &tree).unwrap();
-            assert!(!tree.exists());
-            assert_eq!(disk.calls().len() as u64, removals);
+            let scene = Scene::new();
+            scene.checkpoint("tree", "x");
+            scene.file("tree/b", "x");
+            scene.checkpoint("tree/inner", "x");
+            let (disk, seen, somebody) = (
+                scene.disk.clone(),
+                AtomicUsize::new(0),
+                AtomicBool::new(false),
+            );
+            scene.disk.on_call(move |_, call| {
+                if call.operation.starts_with("remove") && !somebody.swap(true, Ordering::SeqCst) {
+                    if seen.fetch_add(1, Ordering::SeqCst) == nth {
+                        let removed = match call.operation {
+                            "remove" => disk.remove_file(&call.path),
+                            _ => disk.remove_dir(&call.path),
+                        };
+                        removed.unwrap();
+                    }
+                    somebody.store(false, Ordering::SeqCst);
+                }
+                None
+            });
+            remove_tree(&scene.disk, &tree).unwrap();
+            scene.disk.heal();
+            assert_eq!(scene.disk.kind(&tree).unwrap(), None);
+            let calls = scene.disk.calls();
+            let removes = calls
+                .iter()
+                .filter(|call| call.operation.starts_with("remove"));
+            // One of them was made twice, by somebody else first.
+            assert_eq!(removes.count(), removals + 1);
+            remove(&scene.disk, &tree, EntryKind::Dir).unwrap();
         }
-        remove(&Local::new(), &tree, EntryKind::Dir).unwrap();
     }
 }

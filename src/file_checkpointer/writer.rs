@@ -34,6 +34,9 @@ pub(super) type Room<'a> = (&'a Arena, usize);
 pub(super) struct Saved {
     pub(super) manifest: Manifest,
     pub(super) expected: Vec<Option<Expected>>,
+    /// Its files were synced here. One that was only read may be known to memory alone: it was copied there just
+    /// now, or saved without syncs.
+    pub(super) synced: bool,
 }
 
 /// A checkpoint whose unchanged files may be linked, and where it is.
@@ -161,7 +164,12 @@ fn prepare(
     )];
     write_all(site, manifest_file, &|_| (), ticket)?;
     let replaces = options.overwrite && is_checkpoint(site)?;
-    Ok((Saved { manifest, expected }, replaces))
+    let saved = Saved {
+        manifest,
+        expected,
+        synced: true,
+    };
+    Ok((saved, replaces))
 }
 
 /// Only a checkpoint is ever replaced. Whatever else has its name belongs to somebody else.
@@ -203,10 +211,10 @@ fn write_files(
     // Links first: should one fail, all is written anew, and so must not have changed yet.
     for file in &plan.files {
         if let Source::Link { previous: name } = &file.source {
-            let (from, _) =
+            let (from, saved) =
                 previous.ok_or_else(|| Attempt::LinkFailed(io::ErrorKind::NotFound.into()))?;
-            link_file(site, &from.join(name), &at(file), file.entry.size)
-                .map_err(Attempt::LinkFailed)?;
+            let (from, size) = (from.join(name), file.entry.size);
+            link_file(site, &from, &at(file), size, saved.synced).map_err(Attempt::LinkFailed)?;
             ticket.timings.note_link(file.entry.size);
         }
     }
@@ -314,13 +322,18 @@ fn write_all(
     Ok(())
 }
 
-/// Links a file of the previous checkpoint, if it still is as long as it was.
-fn link_file(site: &Site<'_>, from: &Path, to: &Path, nbytes: u64) -> io::Result<()> {
-    if site.storage.open(from)?.len() != nbytes {
+/// Links a file of the previous checkpoint, if it still is as long as it was. As one that is written, it is
+/// durable on return.
+fn link_file(site: &Site<'_>, from: &Path, to: &Path, nbytes: u64, synced: bool) -> io::Result<()> {
+    let file = site.storage.open(from)?;
+    if file.len() != nbytes {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             format!("{} was cut off", from.display()),
         ));
+    }
+    if !synced {
+        file.sync()?;
     }
     site.storage.hard_link(from, to)
 }

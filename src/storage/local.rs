@@ -58,7 +58,7 @@ impl Local {
         }
     }
 
-    /// With `false`, [`NewFile::sync`] and [`Storage::sync_dir`] do nothing: what is written survives the
+    /// With `false`, [`NewFile::sync`], [`StoredFile::sync`] and [`Storage::sync_dir`] do nothing: what is written survives the
     /// death of the process, but not a power cut.
     #[must_use]
     pub fn fsync(self, fsync: bool) -> Local {
@@ -129,7 +129,7 @@ impl Storage for Local {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn StoredFile>> {
-        Ok(Arc::new(file::Read::open(path)?))
+        Ok(Arc::new(file::Read::open(path, self)?))
     }
 
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {

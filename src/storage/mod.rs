@@ -8,6 +8,8 @@ mod error;
 mod fill;
 mod local;
 mod lock;
+#[cfg(feature = "test-util")]
+pub mod simulated;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -36,32 +38,20 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// Whatever the system reports.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Creates a directory and its missing parents, each one durable on return. One that exists is fine.
+    /// Creates a directory and its missing parents. One that exists is fine. On return all names that lead there
+    /// are durable, as far as they lie in the path.
     ///
     /// # Errors
     ///
-    /// Whatever the system reports, with the path of the directory that could not be made.
+    /// Whatever the system reports, with the path of the directory that could not be made or synced.
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        let created = self.create_dir(path).or_else(|error| {
-            if error.kind() != io::ErrorKind::NotFound || path.parent().is_none() {
-                return Err(error);
+        let made = make_missing(self, path)?;
+        sync_names(self, path, made).inspect_err(|_| {
+            // The next try makes them anew: of these it cannot be found out any more whether they are durable.
+            for dir in path.ancestors().take(made) {
+                let _ = self.remove_dir(dir);
             }
-            match parent_of(path) {
-                parent if parent == Path::new(".") => Err(error),
-                parent => self
-                    .create_dir_all(parent)
-                    .and_then(|()| self.create_dir(path)),
-            }
-        });
-        let Err(error) = created else {
-            return self.sync_dir(parent_of(path));
-        };
-        match self.list(path) {
-            Ok(_) => sync_found(self, path),
-            // "Not a directory" says more than "exists".
-            Err(listing) if error.kind() == io::ErrorKind::AlreadyExists => Err(listing),
-            Err(_) => Err(error),
-        }
+        })
     }
 
     /// What lies in a directory, in the order of the names. `dir` itself may be a symbolic link to one.
@@ -217,6 +207,13 @@ pub trait StoredFile: Send + Sync {
     ///
     /// Whatever the system reports; `UnexpectedEof` if there are not as many bytes.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Makes its bytes durable, whoever wrote them and however long ago.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports. Then nobody knows what is durable, and asking again tells nothing.
+    fn sync(&self) -> io::Result<()>;
 }
 
 /// A name in a directory.
@@ -252,11 +249,35 @@ pub(crate) fn parent_of(path: &Path) -> &Path {
     }
 }
 
-/// Syncs the name of a directory that was there before: whoever made it may have died before doing so.
-fn sync_found<S: Storage + ?Sized>(storage: &S, path: &Path) -> io::Result<()> {
-    match storage.sync_dir(parent_of(path)) {
-        // A parent such as `/scratch` is often closed to its users. The directory was not made just now.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-        result => result,
+/// Creates a directory and its missing parents, and returns how many it made.
+fn make_missing<S: Storage + ?Sized>(storage: &S, path: &Path) -> io::Result<usize> {
+    let made = storage.create_dir(path).map(|()| 1).or_else(|error| {
+        let parent = parent_of(path);
+        if error.kind() != io::ErrorKind::NotFound || parent == path || parent == Path::new(".") {
+            return Err(error);
+        }
+        let above = make_missing(storage, parent)?;
+        storage.create_dir(path).map(|()| above + 1)
+    });
+    let Err(error) = made else { return made };
+    match storage.list(path) {
+        Ok(_) => Ok(0),
+        // "Not a directory" says more than "exists".
+        Err(listing) if error.kind() == io::ErrorKind::AlreadyExists => Err(listing),
+        Err(_) => Err(error),
     }
+}
+
+/// Makes the names durable that lead to a directory, of which the last `made` are new. Whoever made the others may
+/// not have done so, or have died before.
+fn sync_names<S: Storage + ?Sized>(storage: &S, path: &Path, made: usize) -> io::Result<()> {
+    let dirs = path.ancestors().take_while(|dir| dir.parent().is_some());
+    for (number, dir) in dirs.enumerate() {
+        match storage.sync_dir(parent_of(dir)) {
+            // A parent such as `/scratch` is often closed to its users.
+            Err(error) if number >= made && error.kind() == io::ErrorKind::PermissionDenied => {}
+            result => result?,
+        }
+    }
+    Ok(())
 }

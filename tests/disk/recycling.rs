@@ -2,12 +2,9 @@
 
 use std::env;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -15,9 +12,8 @@ use pitstop::{
     Checkpointer, FileCheckpointer, Local, Node, Options, Retention, State, Storage, Tensor,
 };
 
-use crate::run::{look, names, steps};
+use crate::run::{look, steps};
 use crate::time_limit::limited;
-use crate::watched::Watched;
 
 /// Not in /tmp, which may lie in memory. `None` where nothing is recycled.
 fn directory() -> Option<tempfile::TempDir> {
@@ -57,6 +53,16 @@ fn check(dir: &Path) {
 fn inode(dir: &Path, step: usize) -> u64 {
     let file = dir.join(format!("step-{step}/model.safetensors"));
     fs::metadata(file).unwrap().ino()
+}
+
+/// The names in a directory, hidden ones included, sorted.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
 }
 
 fn hidden(dir: &Path) -> Vec<PathBuf> {
@@ -132,82 +138,6 @@ fn a_reader_of_a_retired_checkpoint_keeps_what_it_reads() {
         let weight = state.root.get("model").unwrap().get("weight").unwrap();
         let values = state.tensor(weight).unwrap().to_vec::<u64>().unwrap();
         assert!(values == vec![1; 300_001]);
-    });
-}
-
-#[test]
-fn on_a_full_disk_what_waits_makes_room() {
-    limited(|| {
-        let Some(dir) = directory() else { return };
-        let (run, full) = (dir.path().to_owned(), Arc::new(AtomicBool::new(false)));
-        let is_full = Arc::clone(&full);
-        let disk = Watched::new(move |_, call| {
-            let room = !is_full.load(Ordering::SeqCst) || hidden_of(&run, ".del-").is_empty();
-            if call.operation == "create" && !room {
-                return Err(io::ErrorKind::StorageFull.into());
-            }
-            Ok(())
-        });
-        let files =
-            FileCheckpointer::with_storage(Arc::new(disk.clone()), dir.path(), options(1)).unwrap();
-        for step in 1..=2 {
-            files.save(step, state(step)).unwrap();
-        }
-        full.store(true, Ordering::SeqCst);
-        files.save(3, state(3)).unwrap();
-        check(dir.path());
-        assert_eq!(steps(dir.path()), [3]);
-        assert!(disk.calls().iter().any(|call| call.operation == "recycle"));
-    });
-}
-
-fn hidden_of(dir: &Path, prefix: &str) -> Vec<PathBuf> {
-    let mut hidden = hidden(dir);
-    hidden.retain(|path| {
-        let name = path.file_name().unwrap().to_str().unwrap();
-        name.starts_with(prefix)
-    });
-    hidden
-}
-
-#[test]
-fn one_failed_call_of_a_save_that_recycles_harms_no_older_checkpoint() {
-    limited(|| {
-        let mut recycled = false;
-        for nth in 0.. {
-            let Some(dir) = directory() else { return };
-            let fail = Arc::new(AtomicUsize::new(usize::MAX));
-            let at = Arc::clone(&fail);
-            let disk = Watched::new(move |number, _| {
-                if number == at.load(Ordering::SeqCst) {
-                    return Err(io::Error::from_raw_os_error(5));
-                }
-                Ok(())
-            });
-            let storage = Arc::new(disk.clone());
-            let files = FileCheckpointer::with_storage(storage, dir.path(), options(2)).unwrap();
-            for step in 1..=3 {
-                files.save(step, state(step)).unwrap();
-            }
-            let number = disk.calls().len() + nth;
-            fail.store(number, Ordering::SeqCst);
-            let saved = files.save(4, state(4)).is_ok();
-            let calls = disk.calls();
-            let Some(failed) = calls.get(number) else {
-                assert!(saved && recycled);
-                break;
-            };
-            recycled |= failed.operation == "recycle";
-            let found = steps(dir.path());
-            let expected: &[u64] = if saved { &[3, 4] } else { &[2, 3] };
-            assert!(found.ends_with(expected), "{failed:?}: {found:?}");
-            check(dir.path());
-            files.save(5, state(5)).unwrap();
-            drop(files);
-            drop(FileCheckpointer::open(dir.path(), Options::default()).unwrap());
-            check(dir.path());
-            assert!(hidden(dir.path()).is_empty(), "{failed:?}");
-        }
     });
 }
 

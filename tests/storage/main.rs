@@ -6,6 +6,7 @@
 mod conformance;
 #[cfg(target_os = "linux")]
 mod recycling;
+mod simulated;
 
 use std::env;
 use std::fs;

@@ -70,10 +70,11 @@ pub(super) struct Read {
     file: File,
     path: PathBuf,
     len: u64,
+    fsync: bool,
 }
 
 impl Read {
-    pub(super) fn open(path: &Path) -> io::Result<Read> {
+    pub(super) fn open(path: &Path, options: &Local) -> io::Result<Read> {
         let opened = system::open_no_follow(path).and_then(|file| {
             let metadata = file.metadata()?;
             if metadata.is_file() {
@@ -86,6 +87,7 @@ impl Read {
             file,
             path: path.to_owned(),
             len,
+            fsync: options.fsync,
         })
     }
 }
@@ -98,5 +100,12 @@ impl StoredFile for Read {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         system::read_exact_at(&self.file, offset, into)
             .map_err(|e| PathError::wrap("read", &self.path, e))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if !self.fsync {
+            return Ok(());
+        }
+        system::sync_data(&self.file).map_err(|e| PathError::wrap("sync", &self.path, e))
     }
 }
