@@ -77,7 +77,7 @@ pub(crate) fn is_like_before(calls: &[Call], stop: usize) -> bool {
 
 #[test]
 fn a_power_cut_at_any_call_takes_nothing_that_was_reported_and_leaves_nothing_half() {
-    limited_to(300, || {
+    limited_to(600, || {
         run("power cuts at every call", &ALL, |scenario| {
             at_each_call(|nth| {
                 let mut life = scenario.begin();
