@@ -24,10 +24,8 @@ impl fmt::Display for Cut<'_> {
         let (name, at) = (self.scenario.name, &self.at);
         writeln!(f, "{name}; {at}; {:?}, seed {}, of", self.outcome, seed())?;
         let unsynced = self.life.disk.unsynced();
-        let numbered = unsynced.iter().enumerate();
-        numbered
-            .map(|(number, call)| writeln!(f, "  {number}: {call}"))
-            .collect()
+        let mut numbered = unsynced.iter().enumerate();
+        numbered.try_for_each(|(number, call)| writeln!(f, "  {number}: {call}"))
     }
 }
 

@@ -1,7 +1,7 @@
 """Breaks the order in which checkpoints become durable, one way at a time, and sees whether a test notices.
 
-Each mutant of mutants.toml is applied to a copy of the tree, in which `cargo test --test faults` must then fail.
-One that survives is a hole in the tests, or something in the source that nobody needs.
+Each mutant of mutants.toml is applied to a copy of the tree, in which `cargo test --test faults` must then
+fail. One that survives is a hole in the tests, or something in the source that nobody needs.
 
     python3 tests/mutations/run.py            all of them, and a table
     python3 tests/mutations/run.py sweep      those with "sweep" in their name
@@ -133,14 +133,15 @@ def judge() -> tuple[str, str]:
 def run(mutant: Mutant) -> Verdict:
     """Judges one mutant, and takes it back."""
     start = time.monotonic()
+    whole = {TREE / edit.file: (TREE / edit.file).read_text() for edit in mutant.edits}
     for edit in mutant.edits:
         path = TREE / edit.file
         path.write_text(path.read_text().replace(edit.old, edit.new))
     try:
         result, by = judge()
     finally:
-        for edit in mutant.edits:
-            (TREE / edit.file).write_text((ROOT / edit.file).read_text())
+        for path, text in whole.items():
+            path.write_text(text)
     return Verdict(mutant, result, by, time.monotonic() - start)
 
 
