@@ -306,6 +306,7 @@ impl FileCheckpointer {
     fn hide(&self, step: u64) -> std::io::Result<PathBuf> {
         let storage = self.run.storage().as_ref();
         let name = commit::step_name(step);
+        commit::forget_replaced(storage, self.run.directory(), &name)?;
         let hidden = Hidden::new(Purpose::Deleted, &name).to_string();
         publish(
             storage,

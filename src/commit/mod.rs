@@ -15,6 +15,6 @@ mod scene;
 
 pub(crate) use bin::Bin;
 pub(crate) use publish::{Change, publish};
-pub(crate) use recover::{step_name, steps, sweep, sweep_target};
+pub(crate) use recover::{forget_replaced, step_name, steps, sweep, sweep_target};
 pub use retention::{Decision, Keep, Mode, Retention, RetentionError};
 pub(crate) use staging::{Hidden, Purpose, remove_tree, stage};

@@ -59,6 +59,33 @@ pub(crate) fn sweep_target(storage: &dyn Storage, parent: &Path, target: &str) -
     clear(storage, parent, left)
 }
 
+/// Removes what the checkpoint `name` replaced, if it is still there under the name that calls for putting it back.
+/// To be done before `name` goes: the next sweep would find its place empty.
+///
+/// # Errors
+///
+/// Whatever the disk reports; then the replaced one may still be there.
+pub(crate) fn forget_replaced(storage: &dyn Storage, run_dir: &Path, name: &str) -> io::Result<()> {
+    let is_replaced =
+        |hidden: &Hidden| hidden.purpose == Purpose::Replaced && hidden.target == name;
+    let replaced = leftovers(storage, run_dir, is_replaced)?;
+    // With nothing in its place it is all that there is.
+    if replaced.is_empty() || storage.kind(&run_dir.join(name))?.is_none() {
+        return Ok(());
+    }
+    for hidden in replaced {
+        let name = hidden.to_string();
+        let hidden = Hidden::new(Purpose::Deleted, &hidden.target).to_string();
+        let change = Change::Vanish {
+            name: &name,
+            hidden: &hidden,
+        };
+        publish(storage, run_dir, change)?;
+        remove_tree(storage, &run_dir.join(hidden))?;
+    }
+    Ok(())
+}
+
 fn clear(storage: &dyn Storage, run_dir: &Path, left: Vec<Hidden>) -> io::Result<()> {
     for hidden in left {
         if hidden.purpose == Purpose::Replaced && put_back(storage, run_dir, &hidden)? {

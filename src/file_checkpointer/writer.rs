@@ -211,10 +211,11 @@ fn write_files(
     // Links first: should one fail, all is written anew, and so must not have changed yet.
     for file in &plan.files {
         if let Source::Link { previous: name } = &file.source {
-            let (from, saved) =
+            let (old, saved) =
                 previous.ok_or_else(|| Attempt::LinkFailed(io::ErrorKind::NotFound.into()))?;
-            let (from, size) = (from.join(name), file.entry.size);
-            link_file(site, &from, &at(file), size, saved.synced).map_err(Attempt::LinkFailed)?;
+            let nbytes = file.entry.size;
+            link_file(site, &old.join(name), &at(file), nbytes, saved.synced)
+                .map_err(Attempt::LinkFailed)?;
             ticket.timings.note_link(file.entry.size);
         }
     }

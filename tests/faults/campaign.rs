@@ -19,6 +19,7 @@ pub(crate) fn run(
     let next = AtomicUsize::new(0);
     let counts: Vec<OnceLock<usize>> = scenarios.iter().map(|_| OnceLock::new()).collect();
     let work = || {
+        let _stopping = StopAll(&next);
         while let Some(scenario) = scenarios.get(next.fetch_add(1, Ordering::Relaxed)) {
             let at = scenarios.iter().position(|it| it.name == scenario.name);
             let _ = counts[at.unwrap()].set(attempt(scenario));
@@ -32,13 +33,28 @@ pub(crate) fn run(
         }
     });
     let counts: Vec<usize> = counts.iter().map(|count| *count.get().unwrap()).collect();
-    let mut report = format!("{title}, seed {}:\n", seed());
-    for (scenario, count) in scenarios.iter().zip(&counts) {
-        report += &format!("{count:>8}  {}\n", scenario.name);
-    }
-    report += &format!("{:>8}  in all\n", counts.iter().sum::<usize>());
+    let line = |count: usize, what: &str| format!("{count:>8}  {what}\n");
+    let mut report = vec![format!("{title}, seed {}:\n", seed())];
+    report.extend(
+        scenarios
+            .iter()
+            .zip(&counts)
+            .map(|(it, count)| line(*count, it.name)),
+    );
+    report.push(line(counts.iter().sum(), "in all"));
     // Not through `print!`, which is kept back as long as the test passes.
-    stderr().write_all(report.as_bytes()).unwrap();
+    stderr().write_all(report.concat().as_bytes()).unwrap();
+}
+
+/// When one scenario fails, no other is begun.
+struct StopAll<'a>(&'a AtomicUsize);
+
+impl Drop for StopAll<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.store(usize::MAX / 2, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Where the seeds of random outcomes count from: `PITSTOP_SEED`, or the clock.

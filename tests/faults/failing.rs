@@ -293,6 +293,34 @@ fn a_failed_delete_leaves_the_checkpoint_or_nothing() {
     });
 }
 
+/// Where names cannot be exchanged, the replaced checkpoint kept the name under which it is put back, and came back
+/// after the new one was deleted.
+#[test]
+fn what_was_deleted_stays_deleted_after_an_overwriting_save_in_which_a_call_failed() {
+    limited_to(60, || {
+        for exchanges in [true, false] {
+            for nth in 0.. {
+                let scene = Scene::new(Setting {
+                    exchanges,
+                    ..KEEP_TWO
+                });
+                let first = scene.fail(nth, 1, Fault::Error(EIO));
+                let _ = scene.save(2, 2);
+                let calls = scene.disk.calls();
+                scene.disk.heal();
+                scene.delete(2).unwrap();
+                let next = scene.disk.restart();
+                drop(scene.setting.open(&next).unwrap());
+                let call = calls.get(first);
+                assert_eq!(world(&look(&next)), World::from([(1, 1)]), "{call:?}");
+                if call.is_none() {
+                    break;
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn a_failed_call_while_the_run_is_opened_is_told_with_its_path() {
     limited(|| {

@@ -24,10 +24,8 @@ impl fmt::Display for Cut<'_> {
         let (name, at) = (self.scenario.name, &self.at);
         writeln!(f, "{name}; {at}; {:?}, seed {}, of", self.outcome, seed())?;
         let unsynced = self.life.disk.unsynced();
-        let numbered = unsynced.iter().enumerate();
-        numbered
-            .map(|(number, call)| writeln!(f, "  {number}: {call}"))
-            .collect()
+        let mut numbered = unsynced.iter().enumerate();
+        numbered.try_for_each(|(number, call)| writeln!(f, "  {number}: {call}"))
     }
 }
 
@@ -77,7 +75,7 @@ pub(crate) fn is_like_before(calls: &[Call], stop: usize) -> bool {
 
 #[test]
 fn a_power_cut_at_any_call_takes_nothing_that_was_reported_and_leaves_nothing_half() {
-    limited_to(300, || {
+    limited_to(600, || {
         run("power cuts at every call", &ALL, |scenario| {
             at_each_call(|nth| {
                 let mut life = scenario.begin();

@@ -73,6 +73,12 @@ fn overwrite(life: &mut Life) {
     life.overwrite(2, 2);
 }
 
+/// All but those with much data.
+pub(crate) fn quick() -> Vec<Scenario> {
+    let quick = |scenario: &&Scenario| !scenario.setting.recycle;
+    ALL.iter().filter(quick).copied().collect()
+}
+
 /// All that a run does to its directory.
 pub(crate) const ALL: [Scenario; 13] = [
     Scenario {

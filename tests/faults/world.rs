@@ -92,10 +92,11 @@ impl Ledger {
     pub(crate) fn saved(&mut self, step: u64, version: u64) {
         self.doubtful.remove(&step);
         let mut possible = BTreeSet::new();
-        for world in self.without_doubtful(step) {
-            for mut world in without_any(&world, &self.surplus(&with(&world, step, version))) {
-                world.insert(step, version);
-                possible.insert(world);
+        for world in &self.possible {
+            let world = with(world, step, version);
+            // What is doubtful counts as long as it is there.
+            for world in without_any(&world, &self.surplus(&world)) {
+                possible.extend(without_any(&world, &Vec::from_iter(self.doubtful.clone())));
             }
         }
         self.possible = possible;
@@ -133,19 +134,6 @@ impl Ledger {
     fn surplus(&self, world: &World) -> Vec<u64> {
         let surplus = world.len().saturating_sub(self.keep.unwrap_or(usize::MAX));
         world.keys().copied().take(surplus).collect()
-    }
-
-    fn without_doubtful(&self, but: u64) -> Vec<World> {
-        let doubtful: Vec<u64> = self
-            .doubtful
-            .iter()
-            .copied()
-            .filter(|it| *it != but)
-            .collect();
-        let worlds = self.possible.iter();
-        worlds
-            .flat_map(|world| without_any(world, &doubtful))
-            .collect()
     }
 }
 

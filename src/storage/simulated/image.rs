@@ -38,7 +38,7 @@ pub(super) enum Change {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) dir: Inode,
-    pub(super) name: OsString,
+    pub(super) text: OsString,
     pub(super) inode: Option<Inode>,
 }
 
@@ -124,8 +124,8 @@ impl Image {
             return;
         };
         match name.inode {
-            Some(inode) => entries.insert(name.name.clone(), inode),
-            None => entries.remove(&name.name),
+            Some(inode) => entries.insert(name.text.clone(), inode),
+            None => entries.remove(&name.text),
         };
     }
 

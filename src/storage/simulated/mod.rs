@@ -188,12 +188,14 @@ impl Disk {
     }
 
     /// The disk as it is found after a power cut now. This one goes on as if there had been none.
+    #[must_use]
     pub fn wake(&self, outcome: Outcome) -> Disk {
         Disk::with(self.state().wake(outcome))
     }
 
     /// The disk as the next process finds it if this one is killed now: all is there and nothing is locked. What
     /// is not synced still isn't.
+    #[must_use]
     pub fn restart(&self) -> Disk {
         Disk::with(self.state().restart())
     }

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::process;
@@ -21,7 +22,7 @@ impl Disk {
         self.step(operation, path, target, perform, |_, _, _| ())
     }
 
-    fn opened(&self, state: &mut State, inode: u64, path: &Path) -> Box<OpenFile> {
+    fn new_file(&self, state: &mut State, inode: u64, path: &Path) -> Box<dyn NewFile> {
         Box::new(OpenFile::new(self, state, inode, path))
     }
 }
@@ -33,7 +34,7 @@ impl Storage for Disk {
                 return Err(system_error(ErrorKind::AlreadyExists));
             }
             let place = state.live.place(path)?;
-            let inode = state.add(Node::Dir(Default::default()));
+            let inode = state.add(Node::Dir(BTreeMap::new()));
             state.name(call, [(place, Some(inode))]);
             Ok(())
         })
@@ -69,7 +70,7 @@ impl Storage for Disk {
             if size > 0 {
                 state.change(call, Change::Length(inode, size as usize));
             }
-            Ok(self.opened(state, inode, path) as _)
+            Ok(self.new_file(state, inode, path))
         })
     }
 
@@ -99,7 +100,7 @@ impl Storage for Disk {
             if len != size as usize {
                 state.change(call, Change::Length(inode, size as usize));
             }
-            Ok(Some(self.opened(state, inode, to) as _))
+            Ok(Some(self.new_file(state, inode, to)))
         })
     }
 
@@ -128,7 +129,7 @@ impl Storage for Disk {
             let inode = state.live.find(from)?;
             let (old, new) = (state.live.place(from)?, state.live.place(to)?);
             if let Ok(there) = state.live.find(to) {
-                let gives_way = |inode| state.live.entries(inode).is_ok_and(|it| it.is_empty());
+                let gives_way = |inode| state.live.entries(inode).is_ok_and(BTreeMap::is_empty);
                 if state.live.entries(inode).is_err() || !gives_way(there) {
                     return Err(system_error(ErrorKind::AlreadyExists));
                 }

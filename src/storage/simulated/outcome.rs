@@ -49,12 +49,11 @@ impl Outcome {
     pub(super) fn fate(self, number: usize, chance: &mut Chance) -> Fate {
         let kept = |kept| if kept { Fate::Kept } else { Fate::Lost };
         match self {
-            Outcome::Everything => Fate::Kept,
             Outcome::Nothing => Fate::Lost,
             Outcome::Only(one) => kept(number == one),
             Outcome::AllBut(one) => kept(number != one),
             Outcome::Torn(one) if number == one => Fate::Torn,
-            Outcome::Torn(_) => Fate::Kept,
+            Outcome::Everything | Outcome::Torn(_) => Fate::Kept,
             Outcome::Random(_) => match chance.next() % 5 {
                 0 | 1 => Fate::Kept,
                 2 | 3 => Fate::Lost,

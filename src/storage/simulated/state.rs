@@ -133,7 +133,7 @@ impl State {
         call: &Arc<Call>,
         names: [((Inode, OsString), Option<Inode>); N],
     ) {
-        let names = names.map(|((dir, name), inode)| Name { dir, name, inode });
+        let names = names.map(|((dir, text), inode)| Name { dir, text, inode });
         self.change(call, Change::Names(names.into()));
     }
 
@@ -166,9 +166,9 @@ impl State {
         let mut is_of = |it: &Unsynced| {
             let names = || it.change.names().iter();
             let concerned = names()
-                .any(|name| name.dir == dir || settled.contains(&(name.dir, name.name.clone())));
+                .any(|name| name.dir == dir || settled.contains(&(name.dir, name.text.clone())));
             if concerned {
-                settled.extend(names().map(|name| (name.dir, name.name.clone())));
+                settled.extend(names().map(|name| (name.dir, name.text.clone())));
             }
             concerned
         };
