@@ -197,7 +197,7 @@ fn a_damaged_tensor_is_not_called_different() {
     let run = saved(directory.path());
     // What is widest comes first: the tensor that was trained.
     change(&run.path(10).join("model.safetensors"), |bytes| {
-        bytes[4096] ^= 1
+        bytes[4096] ^= 1;
     });
     let error = compare(&open(&run, 10), &open(&run, 30), Watch::nobody()).unwrap_err();
     assert!(

@@ -147,7 +147,7 @@ fn damage_is_not_exported() {
     {
         let opened = open(&run, 30);
         change(&run.path(30).join(name), |bytes| {
-            *bytes.last_mut().unwrap() ^= 1
+            *bytes.last_mut().unwrap() ^= 1;
         });
         let damaged = open(&run, 30);
         drop(opened);

@@ -56,7 +56,7 @@ fn a_plan_never_lets_the_last_intact_checkpoint_go() {
         .filter(|name| name.ends_with(".safetensors"))
     {
         change(&run.path(30).join(name), |bytes| {
-            *bytes.last_mut().unwrap() ^= 1
+            *bytes.last_mut().unwrap() ^= 1;
         });
     }
     assert_eq!(kept(), [20, 30]);

@@ -3,7 +3,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use pitstop::format::{MANIFEST, Manifest, checksum};
+use pitstop::format::{MANIFEST, Manifest, TensorEntry, checksum};
 use pitstop::{Checkpointer, FileCheckpointer, Node, Options, RestoreError, State, Tensor, Watch};
 
 use super::{change, look, names, saved};
@@ -42,6 +42,9 @@ fn an_intact_checkpoint_is_read_to_the_last_byte() {
     }
 }
 
+/// How a file is damaged.
+type Way<'a> = &'a dyn Fn(&mut Vec<u8>);
+
 #[test]
 fn every_damaged_file_is_named_whatever_happened_to_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -56,10 +59,10 @@ fn every_damaged_file_is_named_whatever_happened_to_it() {
     for name in names(&step) {
         let path = step.join(&name);
         let whole = fs::read(&path).unwrap();
-        let ways: [(&str, &dyn Fn(&mut Vec<u8>)); 5] = [
+        let ways: [(&str, Way<'_>); 5] = [
             ("flipped at its start", &|bytes| bytes[0] ^= 1),
             ("flipped at its end", &|bytes| {
-                *bytes.last_mut().unwrap() ^= 0x80
+                *bytes.last_mut().unwrap() ^= 0x80;
             }),
             ("cut off", &|bytes| bytes.truncate(bytes.len() - 1)),
             ("longer", &|bytes| bytes.push(0)),
@@ -172,10 +175,7 @@ fn forge(step: &Path, name: &str, from: &str, to: &str) {
     let head = checksum::of(&bytes[..head_len]);
     entry.checksum = head;
     if entry.data_start.is_some() {
-        let stretches = manifest
-            .tensors
-            .iter()
-            .flat_map(|tensor| tensor.stretches());
+        let stretches = manifest.tensors.iter().flat_map(TensorEntry::stretches);
         let mut stretches: Vec<_> = stretches.filter(|(_, it)| *it.file == *name).collect();
         stretches.sort_by_key(|(_, stretch)| stretch.start);
         let digests = std::iter::once(head).chain(stretches.iter().map(|(_, it)| it.checksum));
