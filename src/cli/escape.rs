@@ -2,8 +2,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 /// The text with everything replaced that a terminal could take for something else than a visible character: escape
-/// sequences, line breaks, what changes the direction of writing. A backslash is doubled, so that it stays clear
-/// what was replaced.
+/// sequences, line breaks, what changes the direction of writing.
 pub(super) fn escape(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_special) {
         return text.into();
@@ -20,7 +19,7 @@ pub(super) fn escape(text: &str) -> Cow<'_, str> {
 }
 
 fn is_special(c: char) -> bool {
-    !matches!(c, ' '..='~' if c != '\\') && c.escape_debug().next() == Some('\\')
+    !matches!(c, ' '..='~') && c.escape_debug().next() == Some('\\')
 }
 
 /// The same for JSON, where a text that needs it has escapes of its own: all that is not printable is told by
@@ -57,12 +56,12 @@ mod tests {
             escaped.bytes().all(|byte| (b' '..=b'~').contains(&byte)),
             "{escaped}"
         );
-        assert_eq!(escape("a\u{1b}\\n\n"), "a\\u{1b}\\\\n\\n");
+        assert_eq!(escape("a\u{1b}\\n\n"), "a\\u{1b}\\n\\n");
     }
 
     #[test]
     fn what_can_be_read_stays_as_it_is() {
-        for text in ["model.w", "it's \"fine\"", "größe", "重み", ""] {
+        for text in ["model.w", "C:\\runs", "it's \"fine\"", "größe", "重み", ""] {
             assert_eq!(escape(text), text);
         }
     }

@@ -188,8 +188,9 @@ fn show_tells_what_a_checkpoint_holds() {
             .lines()
             .find(|line| line.contains("    weight"))
             .unwrap();
-        assert!(weight.ends_with("F32    [2, 3]   24 B"), "{text}");
+        assert!(weight.ends_with("F32    [2, 3]  24 B"), "{text}");
         assert!(text.contains("a\\u{1b}[31m\\nb\\u{9b}"), "{text}");
+        assert!(text.contains("metadata  \"a \\u001b]0;note\""), "{text}");
     }
     assert!(scene.text("show run").starts_with("step 30\n"));
     let json = scene.json("show run 20", 0);

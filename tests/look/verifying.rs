@@ -8,9 +8,6 @@ use pitstop::{Checkpointer, FileCheckpointer, Node, Options, RestoreError, State
 
 use super::{change, look, names, saved};
 
-/// What somebody does to the bytes of a file.
-type Change<'a> = &'a dyn Fn(&mut Vec<u8>);
-
 /// What is wrong with step 30, each as a text.
 fn damage(directory: &Path) -> Vec<String> {
     let found = look(directory).verify(30, Watch::nobody()).unwrap();
@@ -45,6 +42,9 @@ fn an_intact_checkpoint_is_read_to_the_last_byte() {
     }
 }
 
+/// How a file is damaged.
+type Way<'a> = &'a dyn Fn(&mut Vec<u8>);
+
 #[test]
 fn every_damaged_file_is_named_whatever_happened_to_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -59,7 +59,7 @@ fn every_damaged_file_is_named_whatever_happened_to_it() {
     for name in names(&step) {
         let path = step.join(&name);
         let whole = fs::read(&path).unwrap();
-        let ways: [(&str, Change<'_>); 5] = [
+        let ways: [(&str, Way<'_>); 5] = [
             ("flipped at its start", &|bytes| bytes[0] ^= 1),
             ("flipped at its end", &|bytes| {
                 *bytes.last_mut().unwrap() ^= 0x80;
