@@ -304,7 +304,9 @@ mod tests {
 
     #[test]
     fn pieces_that_overlap_along_every_axis_are_compared_so_long_and_no_longer() {
-        let crossing: Vec<_> = (0..100).map(|at| piece([at, 99 - at], [100, 100])).collect();
+        let crossing: Vec<_> = (0..100)
+            .map(|at| piece([at, 99 - at], [100, 100]))
+            .collect();
         assert!(matches!(overlapping(&crossing, 10), Ok(Some(_))));
         let pinwheel = [
             piece([0, 0], [3, 1]),
