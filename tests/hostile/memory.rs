@@ -52,7 +52,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// Runs `work`, and says how many bytes this thread had at most beyond those that it had before.
-pub fn most_during<T>(work: impl FnOnce() -> T) -> (T, usize) {
+pub(crate) fn most_during<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = NOW.get();
     MOST.set(before);
     let result = work();
@@ -61,7 +61,7 @@ pub fn most_during<T>(work: impl FnOnce() -> T) -> (T, usize) {
 
 /// Runs `work`, which reads `bytes` bytes that nobody vouches for: it may take memory in proportion to those,
 /// whatever they say, and `room` besides.
-pub fn bounded<T>(bytes: usize, room: usize, work: impl FnOnce() -> T) -> T {
+pub(crate) fn bounded<T>(bytes: usize, room: usize, work: impl FnOnce() -> T) -> T {
     let (result, most) = most_during(work);
     let allowed = PER_BYTE * bytes + room;
     assert!(
@@ -73,4 +73,4 @@ pub fn bounded<T>(bytes: usize, room: usize, work: impl FnOnce() -> T) -> T {
 
 /// The most bytes of memory for each byte of a manifest or header. The worst is a list of digits: two bytes for a
 /// node, in a list that grows by doubling.
-pub const PER_BYTE: usize = 256;
+pub(crate) const PER_BYTE: usize = 256;

@@ -376,7 +376,7 @@ fn inner(shown: &Shown<'_>, dtype: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     if itemsize == stored && shown.dtype != DType::U8 {
         return Ok(None);
     }
-    if stored == 0 || itemsize % stored != 0 {
+    if stored == 0 || !itemsize.is_multiple_of(stored) {
         return Err(PyValueError::new_err(format!(
             "the checkpoint says that an array of kind {:?} is stored as {}; refused",
             shown.kind, shown.dtype

@@ -17,7 +17,7 @@ use crate::memory::bounded;
 /// What reading takes beyond the bytes: buffers of 64 and 256 KiB, messages, tables that hold nothing yet.
 const ROOM: usize = 1 << 20;
 
-pub fn run(data: &[u8]) {
+pub(crate) fn run(data: &[u8]) {
     let mut input = Input(data);
     let how = input.byte();
     let mut files = sample().files.clone();
@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
 }
 
 /// Reads a checkpoint of these files in every way that there is.
-pub fn check(files: &Files, forged: bool, verify: bool) {
+pub(crate) fn check(files: &Files, forged: bool, verify: bool) {
     let bytes = files.values().map(Vec::len).sum();
     let mut shelf = Shelf::default();
     for (name, bytes) in files {

@@ -6,27 +6,27 @@ use pitstop::Checksum;
 use pitstop::format::{MANIFEST, Manifest, Place, Stretch, checksum};
 
 /// The files of a checkpoint, by name.
-pub type Files = BTreeMap<String, Vec<u8>>;
+pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 /// Length of the first line of a manifest, in bytes.
-pub const FIRST_LINE: usize = 48;
+pub(crate) const FIRST_LINE: usize = 48;
 
 /// A manifest of a first line that vouches for the `rest`.
-pub fn signed(rest: &[u8]) -> Vec<u8> {
+pub(crate) fn signed(rest: &[u8]) -> Vec<u8> {
     let mut bytes = format!("{{\"checksum\":\"{}\",\n", checksum::of(rest)).into_bytes();
     bytes.extend(rest);
     bytes
 }
 
 /// Has the manifest vouch for itself.
-pub fn sign(files: &mut Files) {
+pub(crate) fn sign(files: &mut Files) {
     if let Some(manifest) = files.get_mut(MANIFEST) {
         *manifest = signed(manifest.get(FIRST_LINE..).unwrap_or_default());
     }
 }
 
 /// Has the manifest vouch for the files as they are, as far as it can be read.
-pub fn vouch(files: &mut Files) {
+pub(crate) fn vouch(files: &mut Files) {
     sign(files);
     let Some(Ok(mut manifest)) = files.get(MANIFEST).map(|bytes| Manifest::parse(bytes)) else {
         return;

@@ -7,7 +7,7 @@ use crate::memory::bounded;
 /// What reading takes beyond the bytes: messages, and tables that hold nothing yet.
 const ROOM: usize = 16 << 10;
 
-pub fn run(data: &[u8]) {
+pub(crate) fn run(data: &[u8]) {
     check(data, data.len() as u64);
     // The first bytes say how many bytes of tensors follow the header.
     let (&[low, high], text) = data.split_first_chunk().unwrap_or((&[0, 0], data));

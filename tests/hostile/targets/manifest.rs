@@ -8,7 +8,7 @@ use crate::memory::bounded;
 /// What reading takes beyond the bytes: messages, and tables that hold nothing yet.
 const ROOM: usize = 16 << 10;
 
-pub fn run(data: &[u8]) {
+pub(crate) fn run(data: &[u8]) {
     let _ = bounded(data.len(), ROOM, || Manifest::parse(data));
     let bytes = signed(data);
     let read = bounded(bytes.len(), ROOM, || Manifest::parse(&bytes));

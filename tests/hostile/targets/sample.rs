@@ -1,5 +1,6 @@
 //! A checkpoint with one of everything.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -13,16 +14,16 @@ use pitstop::{
 use super::forge::Files;
 
 /// The step that it is of.
-pub const STEP: u64 = 7;
+pub(crate) const STEP: u64 = 7;
 
 /// A checkpoint, and what it holds.
-pub struct Sample {
-    pub files: Files,
-    pub state: State,
+pub(crate) struct Sample {
+    pub(crate) files: Files,
+    pub(crate) state: State,
 }
 
 /// The same one each time: what was found with it is found again.
-pub fn sample() -> &'static Sample {
+pub(crate) fn sample() -> &'static Sample {
     static SAMPLE: OnceLock<Sample> = OnceLock::new();
     SAMPLE.get_or_init(|| {
         let directory = tempfile::tempdir().expect("there is a directory for temporary files");
@@ -44,7 +45,7 @@ pub fn sample() -> &'static Sample {
 }
 
 /// All files in a directory, by name.
-pub fn read(directory: &Path) -> Files {
+pub(crate) fn read(directory: &Path) -> Files {
     let entries = fs::read_dir(directory).expect("it is a directory");
     let file = |entry: std::io::Result<fs::DirEntry>| {
         let entry = entry.expect("it can be listed");
@@ -134,7 +135,7 @@ fn show(leaf: &Node, kind: &'static str, view: Option<View>) -> Node {
 }
 
 /// What two states have in common if they are the same: the tree, and the bytes of each tensor.
-pub fn fingerprint(state: &State) -> String {
+pub(crate) fn fingerprint(state: &State) -> String {
     let mut text = format!("{:?}", state.root);
     let mut tensors = Vec::new();
     state
@@ -143,7 +144,7 @@ pub fn fingerprint(state: &State) -> String {
     for index in tensors {
         let tensor = &state.tensors[index];
         let bytes = stored(tensor);
-        text += &format!("{:?}{:?}{bytes:?}", tensor.dtype, tensor.shape);
+        let _ = write!(text, "{:?}{:?}{bytes:?}", tensor.dtype, tensor.shape);
     }
     // Which number a tensor has does not matter.
     normal(&text)

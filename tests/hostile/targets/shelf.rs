@@ -9,10 +9,10 @@ use pitstop::storage::{Entry, EntryKind, Lock, LockError, NewFile, Storage, Stor
 
 /// Files in memory; nothing can be written.
 #[derive(Debug, Default)]
-pub struct Shelf(BTreeMap<PathBuf, Arc<Vec<u8>>>);
+pub(crate) struct Shelf(BTreeMap<PathBuf, Arc<Vec<u8>>>);
 
 impl Shelf {
-    pub fn put(&mut self, path: impl Into<PathBuf>, bytes: Vec<u8>) {
+    pub(crate) fn put(&mut self, path: impl Into<PathBuf>, bytes: Vec<u8>) {
         self.0.insert(path.into(), Arc::new(bytes));
     }
 }
