@@ -147,6 +147,7 @@ impl AsyncCheckpointer {
             let interval = interval.map(schedule::interval).transpose()?;
             let opened = py.detach(|| Core::open(directory, options, interrupter, interval));
             let core = opened.map_err(|error| locked(py, &error))?;
+            core.register(py);
             core.enter(py)?;
             Ok(AsyncCheckpointer {
                 core: Some(core),

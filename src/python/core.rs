@@ -98,10 +98,15 @@ impl Core {
             interrupted: stops_a_loop,
             pid: std::process::id(),
         });
+        Ok(core)
+    }
+
+    /// Makes it known to those who drain at exit and let go in a forked child. Attached to Python, so that
+    /// no other thread can fork meanwhile: its child would find the list locked, for ever.
+    pub(super) fn register(self: &Arc<Core>, _attached: Python<'_>) {
         let mut alive = lock(&ALIVE);
         alive.retain(|core| core.strong_count() > 0);
-        alive.push(Arc::downgrade(&core));
-        Ok(core)
+        alive.push(Arc::downgrade(self));
     }
 
     /// Whether this is the process that made it.

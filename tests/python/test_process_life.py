@@ -238,6 +238,7 @@ def test_daemon_threads_that_go_on_saving_while_the_interpreter_ends(run, daemon
         import itertools, os, sys, threading, time, numpy as np, pitstop
         checkpointer = pitstop.AsyncCheckpointer(sys.argv[1], retention=pitstop.KeepLast(3))
         numbers = itertools.count(1)
+        first = threading.Event()
         def work():
             while True:
                 step = next(numbers)
@@ -247,13 +248,15 @@ def test_daemon_threads_that_go_on_saving_while_the_interpreter_ends(run, daemon
                     assert "closed" in str(error)
                     return
                 os.write(1, f"{step}\\n".encode())
+                first.set()
         for _ in range(int(sys.argv[2])):
             threading.Thread(target=work, daemon=True).start()
+        first.wait()
         time.sleep(float(sys.argv[3]))
         """,
         run,
         daemons,
-        0.05 + 0.013 * attempt,
+        0.007 * attempt,
     )
     code, output, errors = child.end(process)
     assert code == 0, errors
