@@ -5,6 +5,7 @@ that has to fail. A copy of the repository is changed, not the repository itself
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -200,23 +201,27 @@ def noticed(copy, name, old, new, test):
     text = file.read_text()
     assert text.count(old) == 1, f"{name} has {text.count(old)} times: {old}"
     file.write_text(text.replace(old, new))
-    result = run(copy, test)
+    why = run(copy, test)
     file.write_text(text)
     print(
-        f"{'UNNOTICED' if result == 'passed' else result}: {test}, {name}: {old.strip()[:60]!r}", flush=True
+        f"{'noticed' if why else 'NOT NOTICED'} by {test}: {name}, {old.strip()[:60]!r}\n    {why}",
+        flush=True,
     )
-    return result == "failed"
+    return why is not None
 
 
 def run(copy, test):
+    """Why the test fails; `None` if it does not."""
     environment = {**os.environ, "CARGO_TARGET_DIR": str(REPOSITORY / "target/model")}
     command = ["cargo", "test", "--quiet", test]
     done = subprocess.run(
         command, cwd=copy / "tests/model", env=environment, capture_output=True, text=True, timeout=3600
     )
-    if "could not compile" in done.stderr:
-        return "does not compile"
-    return "passed" if done.returncode == 0 else "failed"
+    assert "could not compile" not in done.stderr, done.stderr
+    if done.returncode == 0:
+        return None
+    # The line after the place says why.
+    return re.search(r"panicked at .*\n(.*)", done.stdout + done.stderr)[1]
 
 
 if __name__ == "__main__":
