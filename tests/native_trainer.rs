@@ -15,7 +15,9 @@ use time_limit::limited;
 
 static TRAINER: LazyLock<PathBuf> = LazyLock::new(|| {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    cargo::build(here, &["--example", "native_trainer"]).program
+    let features = if cfg!(feature = "cli") { "cli" } else { "" };
+    let example = ["--example", "native_trainer", "--features", features];
+    cargo::build(here, &example, &cargo::target_dir()).program
 });
 
 fn train(dir: &Path, arguments: &str) -> Output {

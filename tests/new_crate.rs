@@ -29,7 +29,11 @@ fn a_new_crate_saves_restores_and_deletes_a_record_of_its_own() {
     )
     .unwrap();
 
-    let built = cargo::build(&new, &["--bin", "trainer"]);
+    let built = cargo::build(
+        &new,
+        &["--bin", "trainer"],
+        &cargo::target_dir().join("new_crate"),
+    );
     assert!(built.names.iter().any(|name| name == "pitstop"));
     let python = built.names.iter().find(|name| name.starts_with("py"));
     assert_eq!(python, None);

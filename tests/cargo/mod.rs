@@ -1,4 +1,4 @@
-//! Builds with the cargo that runs the tests, into its target directory, from what it has at hand already.
+//! Builds with the cargo that runs the tests, from what it has at hand already.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -32,9 +32,9 @@ pub(crate) fn run(dir: &Path, arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// Builds the one program that `target` names.
-pub(crate) fn build(dir: &Path, target: &[&str]) -> Built {
-    let target_dir = target_dir();
+/// Builds the one program that `target` names, below `target_dir`. The library has one place there, whatever its
+/// features: where others are asked for than those of the tests, it must not be the directory of the tests.
+pub(crate) fn build(dir: &Path, target: &[&str], target_dir: &Path) -> Built {
     let mut arguments = vec!["build", "--message-format=json", "--target-dir"];
     arguments.push(target_dir.to_str().unwrap());
     arguments.extend(target);
@@ -52,8 +52,8 @@ pub(crate) fn build(dir: &Path, target: &[&str]) -> Built {
     }
 }
 
-/// The test lies in `target/debug/deps`.
-fn target_dir() -> PathBuf {
+/// Where the tests are built: this one lies in `target/debug/deps`.
+pub(crate) fn target_dir() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.ancestors().nth(3).unwrap().to_owned()
 }
