@@ -153,8 +153,8 @@ def test_an_array_reaches_no_further_than_its_bytes(forge, planted, kind, shape)
     for how in ({}, {"mmap": True}, {"framework": "numpy"}):
         try:
             back = pitstop.restore(path, **how)["a"]
-        except (ValueError, TypeError):
-            continue
+        except (ValueError, TypeError, ModuleNotFoundError):
+            continue  # ml_dtypes may be missing
         assert bytes(back) == stored.tobytes()
 
 

@@ -171,9 +171,10 @@ impl Training {
 
 fn directory() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
-    let directory = match memory.is_dir() {
-        true => tempfile::tempdir_in(memory),
-        false => tempfile::tempdir(),
+    let directory = if memory.is_dir() {
+        tempfile::tempdir_in(memory)
+    } else {
+        tempfile::tempdir()
     };
     directory.expect("a directory")
 }

@@ -1,4 +1,5 @@
 //! Runs a test in many orders of its threads.
+#![expect(clippy::disallowed_macros, reason = "it says what it tries")]
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;

@@ -37,7 +37,7 @@ fn the_first_reason_stays_and_is_there_before_the_flag() {
         for reason in ["one", "other"] {
             let interrupter = interrupter.clone();
             stops.push(shuttle::thread::spawn(move || {
-                interrupter.stop(Some(reason))
+                interrupter.stop(Some(reason));
             }));
         }
         while !interrupter.should_stop() {
