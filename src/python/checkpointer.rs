@@ -22,7 +22,7 @@ use super::retention::{Decision, Policy, parse_mode};
 use super::schedule;
 use super::stats::Stats;
 use super::submitting::{Defer, OnBusy, Terms, look, python_infos, submit};
-use super::waiting::{Deadline, MOMENT, until};
+use super::waiting::{Deadline, MOMENT, detach, until};
 use crate::checkpointer::{CheckpointerError, TrySubmitError};
 use crate::file_checkpointer::{CheckpointInfo as Info, Options, RestoreError};
 use crate::storage::LockError;
@@ -145,7 +145,7 @@ impl AsyncCheckpointer {
             };
             let interrupter = interrupter.map(|interrupter| interrupter.get().inner());
             let interval = interval.map(schedule::interval).transpose()?;
-            let opened = py.detach(|| Core::open(directory, options, interrupter, interval));
+            let opened = detach(py, || Core::open(directory, options, interrupter, interval));
             let core = opened.map_err(|error| locked(py, &error))?;
             core.register(py);
             core.enter(py)?;
@@ -285,7 +285,7 @@ impl AsyncCheckpointer {
     ///     after ``close``.
     fn memory(&self, py: Python<'_>) -> PyResult<BTreeMap<&'static str, usize>> {
         let core = self.enter(py)?;
-        let (all, in_use) = py.detach(|| core.memory());
+        let (all, in_use) = detach(py, || core.memory());
         Ok([("in_use", in_use), ("kept", all - in_use)].into())
     }
 
@@ -594,7 +594,7 @@ impl Drop for AsyncCheckpointer {
     fn drop(&mut self) {
         let core = self.core.take();
         // The worker is waited for, which other threads of Python need not do.
-        Python::attach(|py| py.detach(|| drop(core)));
+        Python::attach(|py| detach(py, || drop(core)));
     }
 }
 

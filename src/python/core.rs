@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use super::lending::{Lent, Loans};
 use super::protecting::Protected;
-use super::waiting::{MOMENT, until};
+use super::waiting::{MOMENT, detach, forget_others, gather, until};
 use super::{errors, logging};
 use crate::checkpointer::{AsyncCheckpointer, CheckpointerError, Interrupter};
 use crate::file_checkpointer::{
@@ -195,7 +195,9 @@ impl Core {
                     return Err(errors::named(py, "CheckpointError", why));
                 }
                 Some(_) => {
-                    py.detach(|| std::thread::sleep(std::time::Duration::from_millis(1)));
+                    detach(py, || {
+                        std::thread::sleep(std::time::Duration::from_millis(1));
+                    });
                     py.check_signals()?;
                 }
             }
@@ -260,13 +262,13 @@ impl Core {
         // Draining is done bit by bit, so that Ctrl-C ends the wait and leaves the save to go on.
         self.wait_idle(py)?;
         loop {
-            match py.detach(|| self.worker().close()) {
+            match detach(py, || self.worker().close()) {
                 Ok(()) => break,
                 Err(error) => failures.push(error),
             }
         }
         self.loans.reap();
-        py.detach(|| {
+        detach(py, || {
             // Whoever closes second returns when the directory is free, too.
             let _releasing = lock(&self.releasing);
             let files = lock(&self.files).take();
@@ -307,6 +309,7 @@ pub(super) fn drain_all(py: Python<'_>) -> PyResult<()> {
             first.get_or_insert(errors::from_checkpointer(py, &failure));
         }
     }
+    gather(py);
     logging::drain(py)?;
     first.map_or(Ok(()), Err)
 }
@@ -319,12 +322,13 @@ pub(super) fn wait_snapshots(py: Python<'_>) -> PyResult<()> {
         .filter(|core| core.is_here())
         .try_for_each(|core| core.wait_snapshot(py));
     // It may be the last to know a checkpointer, which then waits for its save.
-    py.detach(|| drop(alive));
+    detach(py, || drop(alive));
     waited
 }
 
 /// In a forked child: closes the locks it was born with, so that it does not keep directories locked.
 pub(super) fn abandon_all() {
+    forget_others();
     // The fork may have happened while another thread held one of these locks, which then stays locked.
     let Ok(alive) = ALIVE.try_lock() else { return };
     for core in alive.iter().filter_map(Weak::upgrade) {

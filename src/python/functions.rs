@@ -13,6 +13,7 @@ use super::errors;
 use super::flatten::{Flattened, flatten};
 use super::info::CheckpointInfo;
 use super::restoring::{self, Request};
+use super::waiting::detach;
 use crate::checkpointer::{Checkpointer, CheckpointerError};
 use crate::file_checkpointer::{FileCheckpointer, Options, Run, Ticket, Transfer, save_as};
 use crate::storage::{Local, LockError};
@@ -76,7 +77,7 @@ pub(super) fn restore<'py>(
 pub(super) fn checkpoints(py: Python<'_>, path: PathBuf) -> PyResult<Vec<CheckpointInfo>> {
     crossing("checkpoints", || {
         let run = Run::new(Arc::new(Local::new()), path);
-        let infos = py.detach(|| {
+        let infos = detach(py, || {
             if run.is_checkpoint()? {
                 run.info_here().map(|info| vec![info])
             } else {
@@ -135,7 +136,7 @@ pub(super) fn save(
             lenders,
         } = flatten(state, "state")?;
         let ticket = Arc::new(Ticket::default());
-        let saved = py.detach(|| match step {
+        let saved = detach(py, || match step {
             None => {
                 let storage = Local::new().fsync(fsync);
                 save_as(&storage, &path, 0, state, &options)

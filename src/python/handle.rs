@@ -9,7 +9,7 @@ use super::crossing::crossing;
 use super::errors;
 use super::info::CheckpointInfo;
 use super::lending::Loans;
-use super::waiting::{Deadline, MOMENT, until};
+use super::waiting::{Deadline, MOMENT, detach, until};
 use crate::checkpointer::{CheckpointerError, Pending};
 use crate::file_checkpointer::{Reads, Ticket};
 
@@ -75,7 +75,7 @@ impl SaveHandle {
     fn done(&self, py: Python<'_>) -> PyResult<bool> {
         refuse_in_child(py, self.pid)?;
         // The lock behind it may be held for a moment by the worker.
-        Ok(py.detach(|| {
+        Ok(detach(py, || {
             self.following
                 .as_ref()
                 .is_none_or(|following| following.pending.done())

@@ -10,6 +10,7 @@ use super::arrays;
 use super::core::Core;
 use super::known::type_name;
 use super::submitting::Defer;
+use super::waiting::detach;
 use crate::state::{Data, State};
 
 /// Optimizers that wait for a deferred snapshot before they change anything.
@@ -32,7 +33,7 @@ impl SnapshotGuard {
         };
         let waited = core.wait_snapshot(py);
         // It may be the last to know the checkpointer, which then waits for its save.
-        py.detach(|| drop(core));
+        detach(py, || drop(core));
         waited
     }
 }

@@ -13,7 +13,7 @@ use super::build::{Builder, CollectorPaused, Loaded, load, map};
 use super::core::Core;
 use super::fill::{How, fill};
 use super::like::build_like;
-use super::waiting::{MOMENT, aside, until};
+use super::waiting::{MOMENT, aside, inside, until};
 use super::{errors, logging};
 use crate::checkpointer::{CheckpointerError, TrySubmitError};
 use crate::file_checkpointer::{Damaged, RestoreError, Run, Transfer};
@@ -256,6 +256,7 @@ pub(super) fn through_worker<'py>(
     step: Option<u64>,
     request: &Request<'py>,
 ) -> PyResult<Option<(u64, Bound<'py, PyAny>)>> {
+    let _inside = inside(py)?;
     let attempt = |step: u64| {
         let restored = ask_worker(py, core, step, request.apart.clone())?;
         match &restored {
@@ -279,6 +280,7 @@ pub(super) fn directly<'py>(
     verify: bool,
     request: &Request<'py>,
 ) -> PyResult<Option<(u64, Bound<'py, PyAny>)>> {
+    let _inside = inside(py)?;
     if step.is_none() && run.is_checkpoint().map_err(|error| to_error(py, error))? {
         let (here, apart) = (run.clone(), request.apart.clone());
         let restored = aside(py, move || {

@@ -12,7 +12,7 @@ use super::info::CheckpointInfo;
 use super::lending::Lent;
 use super::restoring;
 use super::retention::Policy;
-use super::waiting::{MOMENT, until};
+use super::waiting::{MOMENT, detach, inside, until};
 use crate::checkpointer::{Pending, TrySubmitError};
 use crate::file_checkpointer::{
     CheckpointInfo as Info, Reads, RestoreError, SaveOptions, Ticket, Transfer,
@@ -54,6 +54,7 @@ pub(super) fn submit(
     mut options: SaveOptions,
     defer: Defer,
 ) -> PyResult<SaveHandle> {
+    let _inside = inside(py)?;
     let ticket = Arc::new(Ticket::default());
     core.raise_earlier_failure(py)?;
     let _one_at_a_time = core.begin_save(py)?;
@@ -107,7 +108,7 @@ pub(super) fn submit(
         Reads::Nothing
     };
     if terms.check_deferred && may_return_at == Reads::Deferred {
-        py.detach(|| fill_checksums(&mut state))?;
+        detach(py, || fill_checksums(&mut state))?;
     }
     let transfer = Transfer {
         state,
@@ -123,7 +124,9 @@ pub(super) fn submit(
         lenders,
     });
     // The worker reads the training's own memory, so there is no way back before it lets go of it.
-    py.detach(|| while !(ticket.wait_reads(may_return_at, MOMENT) || pending.done()) {});
+    detach(py, || {
+        while !(ticket.wait_reads(may_return_at, MOMENT) || pending.done()) {}
+    });
     core.loans.reap();
     core.note_save(step, &ticket);
     match broken_rule {
@@ -166,7 +169,7 @@ fn warn_of_rollback(py: Python<'_>, core: &Core, terms: &Terms, step: u64) -> Py
     if terms.policy.keeps_all() {
         return Ok(());
     }
-    let later = py.detach(|| core.run.latest_after(step));
+    let later = detach(py, || core.run.latest_after(step));
     match later.ok().flatten() {
         Some(later) => errors::warn(
             py,
@@ -187,7 +190,7 @@ fn warn_of_rollback(py: Python<'_>, core: &Core, terms: &Terms, step: u64) -> Py
 /// `StepExistsError` if it is there and is to stay.
 fn may_replace(py: Python<'_>, core: &Core, step: u64, overwrite: bool) -> PyResult<bool> {
     let path = core.run.path(step);
-    let damaged = match py.detach(|| core.run.info(step)) {
+    let damaged = match detach(py, || core.run.info(step)) {
         Ok(_) => core.is_known_damaged(step),
         Err(RestoreError::Corrupt { .. }) => true,
         // What is no checkpoint shows when the save is published.
@@ -232,8 +235,7 @@ pub(super) fn look<T: Send>(
     py: Python<'_>,
     look: impl FnOnce() -> Result<T, RestoreError> + Send,
 ) -> PyResult<T> {
-    py.detach(look)
-        .map_err(|error| restoring::to_error(py, error))
+    detach(py, look).map_err(|error| restoring::to_error(py, error))
 }
 
 pub(super) fn python_infos<'py>(
