@@ -14,7 +14,7 @@
 #   make docs             the crate's documentation
 #   make mutants          breaks the order of the commit in every way, and sees whether a test notices (an hour)
 #   make bench            pitstop beside other checkpointers and the limits of the machine (a large first
-#                         download, then about three quarters of an hour); cargo bench measures single rooms
+#                         download, then about an hour); cargo bench measures single rooms
 #   make fuzz             libFuzzer on each target in fuzz/, for FUZZ_SECONDS each (half an hour)
 #   make fmt              format Rust and Python
 #   make clean            remove what the other targets made (checkpoints under runs/ stay)

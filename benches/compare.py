@@ -99,7 +99,9 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="small states, few peers, one round, no reserve")
-    parser.add_argument("--peers", help=f"'relevant' (default), 'all', or some of {', '.join(REGISTRY)}")
+    parser.add_argument(
+        "--peers", help=f"'relevant' (default), 'leading', 'all', or some of {', '.join(REGISTRY)}"
+    )
     parser.add_argument("--workloads", default="W1,W2,W5,sizes,counts", help="default: all of %(default)s")
     parser.add_argument("--rounds", type=int, help="default: 5; sizes and counts have one")
     parser.add_argument("--cold", action="store_true", help="cold restores of the peers, too")
@@ -178,8 +180,10 @@ def libraries(options: argparse.Namespace, workload: str) -> list[str]:
     """Which ones to run on a workload, in order."""
     if options.peers == "all":
         return list(REGISTRY)
-    if options.peers in (None, "relevant"):
-        return [name for name in RELEVANT[workload] if not options.quick or name in QUICK]
+    if options.peers in (None, "relevant", "leading"):
+        names = [name for name in RELEVANT[workload] if not options.quick or name in QUICK]
+        lesser = LESSER if workload == "W1" and options.peers == "leading" else []
+        return [name for name in names if name in OURS or name not in lesser]
     names = options.peers.split(",")
     for name in names:
         if name not in REGISTRY:
@@ -200,7 +204,7 @@ def phases(
     if library == "control":
         return ["loops"] if workload == "W1" and round_ < LESSER_ROUNDS else []
     if workload == "W1":
-        if options.peers in (None, "relevant") and library in LESSER and round_ >= LESSER_ROUNDS:
+        if options.peers in (None, "relevant", "leading") and library in LESSER and round_ >= LESSER_ROUNDS:
             return []
         if library == "pitstop_limited":
             return ["saves"]
