@@ -403,7 +403,12 @@ fn prune_says_what_it_would_do_and_does_it_when_told_so() {
     let json = scene.json("prune run --keep-every 20 --keep-best loss:max --yes", 0);
     assert_eq!(json["deleted"], serde_json::json!([30]));
     scene.damage(20);
-    let text = scene.text("prune run --keep-last 1 --keep-for 1ms --yes");
+    // All of them are younger than an hour; which is older by a millisecond, the machine's pace decides.
+    let json = scene.json("prune run --keep-for 1h --dry-run", 0);
+    for decision in json["decisions"].as_array().unwrap() {
+        assert_eq!(decision["reasons"], serde_json::json!(["KeepFor(3600)"]));
+    }
+    let text = scene.text("prune run --keep-last 1 --yes");
     assert!(
         text.contains("none of those that the rule keeps is intact"),
         "{text}"
