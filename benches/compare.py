@@ -33,7 +33,7 @@ from comparison.workloads import make, nbytes, points
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LIMITS = REPOSITORY / "target/release/examples/limits"
-RESERVE = 5 << 30  # bytes held at most while no process measures: for its state, a copy, and its reserve
+RESERVE = 6 << 30  # bytes held at most while no process measures: for its state, a copy, and its reserve
 TIMEOUT = 400  # seconds, of one process
 OURS = ["pitstop", "pitstop_deferred", "pitstop_recycled", "pitstop_limited"]
 
@@ -269,7 +269,7 @@ def measure(
         record |= {"error": f"exit status {process.returncode}", "traceback": errors[-1500:]}
     if options.reserve:
         # The next process is likely to need as much as this one has used.
-        reserve.hold(min(3 * record.get("state_bytes", 0), RESERVE))
+        reserve.hold(min(4 * record.get("state_bytes", 0), RESERVE))
     for entry in root.iterdir():
         shutil.rmtree(entry, ignore_errors=True)
     return record

@@ -19,7 +19,7 @@ from .libraries import REGISTRY, Library, Unavailable
 from .loops import LOOPS, Loop, cost
 from .workloads import State, change_all, change_some, leaves, make, mapped, nbytes, tensors
 
-RESERVE = 2 << 30  # bytes at most that are held between measurements
+RESERVE = 3 << 30  # bytes at most that are held between measurements: a cold restore fills page cache and memory
 FRESH = ("partial", "growth")  # phases that begin with the first save of a checkpointer
 GROWING_SAVES = 50
 PARTIAL_SAVES = 6
@@ -35,7 +35,7 @@ class Measurement:
         self.step = 0
         self.record: dict[str, Any] = {}
         self._reserve = machine.Reserve()
-        self._reserved = min(nbytes(state), RESERVE) if options["reserve"] else 0
+        self._reserved = min(2 * nbytes(state), RESERVE) if options["reserve"] else 0
         self._reserve.hold(self._reserved)
         self._saves, self._cold = options["saves"], options["cold"]
 
