@@ -9,6 +9,7 @@ use super::json;
 use super::place::Place;
 use super::screen::{Screen, Style};
 use super::table::{Align, Cell, Table};
+use crate::format::float_value;
 use crate::{Changed, Comparison, DType, Opened, TensorChange, compare};
 
 pub(super) fn run(arguments: &Diff, screen: &mut Screen<'_>) -> Result<u8, Failure> {
@@ -214,7 +215,7 @@ fn tensor(change: &TensorChange) -> Value {
             "shape": shape,
             "differing": distance.differing,
             "nan": distance.nan,
-            "max_abs_difference": json::number(distance.largest),
+            "max_abs_difference": float_value(distance.largest),
         }),
     }
 }

@@ -4,12 +4,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Opened, RestoreError};
 use crate::commit::{Change, publish, remove_tree, stage, sweep_target};
-use crate::format::{Plan, PlanOptions, PlannedFile, Source, node_json, plan};
+use crate::format::{Plan, PlanOptions, PlannedFile, Source, float_value, node_value, plan};
 use crate::snapshot::{TensorReader, Watch};
 use crate::state::{Checksum, Data, Memory, Node, State, Tensor, TensorRef};
 use crate::storage::{EntryKind, NewFile, Storage, parent_of};
@@ -279,12 +278,8 @@ fn index(from: &Opened, plan: &Plan) -> Vec<u8> {
         .iter()
         .map(|tensor| tensor.key.as_str())
         .collect();
-    let node = |node: &Node| parsed(&node_json(node, &keys));
-    let metrics = from.info.metrics.iter().map(|(name, value)| {
-        let value = node(&Node::Float(*value));
-        // What is no number is a bare text, as in the manifest.
-        (name.clone(), value.get("float").cloned().unwrap_or(value))
-    });
+    let metrics = from.info.metrics.iter();
+    let metrics = metrics.map(|(name, &value)| (name.clone(), float_value(value)));
     let tensors = plan.tensors.iter().map(|tensor| {
         let mut entry = json!({"dtype": tensor.dtype.name(), "shape": tensor.shape});
         if let Some((_, stretch)) = tensor.stretches().next() {
@@ -299,18 +294,11 @@ fn index(from: &Opened, plan: &Plan) -> Vec<u8> {
         "step": from.info.step,
         "created": humantime::format_rfc3339_millis(from.info.created).to_string(),
         "metrics": metrics.collect::<Map<_, _>>(),
-        "metadata": node(&from.info.metadata),
-        "tree": node(&from.state.root),
+        "metadata": node_value(&from.info.metadata, &[]),
+        "tree": node_value(&from.state.root, &keys),
         "tensors": tensors.collect::<Map<_, _>>(),
     });
     format!("{index:#}\n").into_bytes()
-}
-
-/// JSON of our own, which may nest deeper than serde's limit.
-fn parsed(json: &str) -> Value {
-    let mut json = serde_json::Deserializer::from_str(json);
-    json.disable_recursion_limit();
-    Value::deserialize(&mut json).expect("it was written as JSON")
 }
 
 /// Whether a directory was exported: only such a one is ever replaced.
