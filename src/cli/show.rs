@@ -100,14 +100,8 @@ impl Walk<'_> {
     }
 
     fn row(&mut self, name: &str, depth: usize, value: String, style: Style) {
-        let cells = [
-            indented(name, depth),
-            Cell::styled(value, style),
-            "".into(),
-            "".into(),
-            "".into(),
-        ];
-        self.table.row(cells);
+        self.table
+            .row([indented(name, depth), Cell::styled(value, style)]);
     }
 
     fn tensor(&mut self, leaf: &TensorRef, name: &str, depth: usize, tags: &str) {
