@@ -1,8 +1,10 @@
 //! A run looked at as a whole: what it holds, what that takes on disk, and what retention would keep.
 
 use std::collections::HashSet;
+use std::path::Path;
 
-use super::{CheckpointInfo, Damaged, RestoreError, Run, reader};
+use super::run::while_they_vanish;
+use super::{CheckpointInfo, Damaged, RestoreError, Run};
 use crate::commit::{Decision, Retention};
 use crate::format::Manifest;
 use crate::snapshot::{Watch, verify_all};
@@ -26,6 +28,14 @@ pub struct Listed {
     pub linked: Option<u64>,
 }
 
+impl Listed {
+    /// Bytes of its files that no earlier step of the run has; `None` where nobody can tell.
+    pub fn new_bytes(&self) -> Option<u64> {
+        let linked = self.linked?;
+        Some(self.info.nbytes.saturating_sub(linked))
+    }
+}
+
 impl Run {
     /// All that lies in the run. Tensors are not read.
     ///
@@ -33,40 +43,37 @@ impl Run {
     ///
     /// As [`checkpoints`](Self::checkpoints).
     pub fn listing(&self) -> Result<Listing, RestoreError> {
-        let mut seen = HashSet::new();
-        let mut listing = Listing {
-            checkpoints: Vec::new(),
-            damaged: Vec::new(),
-        };
-        for step in self.candidates()? {
-            match self.listed(step, &mut seen) {
-                Ok(listed) => listing.checkpoints.push(listed),
-                // Deleted since the directory was read.
-                Err(error) if error.is_damage() && self.has_vanished(step) => {}
-                Err(error @ RestoreError::Io(_)) => return Err(error),
-                Err(error) => listing.damaged.push(Damaged { step, error }),
+        while_they_vanish(|| {
+            let (mut seen, mut vanished) = (HashSet::new(), false);
+            let (mut checkpoints, mut damaged) = (Vec::new(), Vec::new());
+            for step in self.candidates()? {
+                match self.listed(step, &mut seen) {
+                    Ok(listed) => checkpoints.push(listed),
+                    Err(error) if error.is_damage() && self.has_vanished(step) => vanished = true,
+                    Err(error @ RestoreError::Io(_)) => return Err(error),
+                    Err(error) => damaged.push(Damaged { step, error }),
+                }
             }
-        }
-        Ok(listing)
+            let listing = Listing {
+                checkpoints,
+                damaged,
+            };
+            Ok((listing, vanished))
+        })
     }
 
     fn listed(&self, step: u64, seen: &mut HashSet<FileId>) -> Result<Listed, RestoreError> {
-        let info = self.info(step)?;
-        let manifest = reader::read_head(self.storage().as_ref(), &info.path)?;
-        let linked = self.linked(&info, &manifest, seen);
+        let (path, manifest) = self.head(step)?;
+        let linked = self.linked(&path, &manifest, seen);
+        let info = CheckpointInfo::new(&manifest, path);
         Ok(Listed { info, linked })
     }
 
     /// Bytes of the files that were seen before; from now on all of them were.
-    fn linked(
-        &self,
-        info: &CheckpointInfo,
-        manifest: &Manifest,
-        seen: &mut HashSet<FileId>,
-    ) -> Option<u64> {
+    fn linked(&self, path: &Path, manifest: &Manifest, seen: &mut HashSet<FileId>) -> Option<u64> {
         let (mut linked, mut known) = (0u64, true);
         for (name, entry) in &manifest.files {
-            match self.storage().identity(&info.path.join(name)) {
+            match self.storage().identity(&path.join(name)) {
                 Ok(Some(file)) if seen.insert(file) => {}
                 Ok(Some(_)) => linked = linked.saturating_add(entry.size),
                 Ok(None) | Err(_) => known = false,

@@ -46,7 +46,8 @@ impl Run {
     /// [`RestoreError::NotFound`] if there is nothing of that step; [`RestoreError::Io`] with `Interrupted` if
     /// `watch` ended it. Whatever else is wrong is part of the answer.
     pub fn verify(&self, step: u64, watch: Watch<'_>) -> Result<Verification, RestoreError> {
-        verify(self.storage().as_ref(), &self.path(step), Some(step), watch)
+        let path = self.own_path(step)?;
+        verify(self.storage().as_ref(), &path, Some(step), watch)
     }
 
     /// As [`verify`](Self::verify), for the directory itself as one checkpoint.

@@ -12,6 +12,7 @@ mod fsync;
 mod killed;
 mod life;
 mod linked;
+mod looking;
 mod order;
 mod power;
 mod replaced;
