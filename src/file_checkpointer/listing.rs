@@ -87,7 +87,8 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// As [`checkpoints`](Self::checkpoints); `Interrupted` if `watch` ended it.
+    /// As [`checkpoints`](Self::checkpoints); [`RestoreError::Io`] also if none is found to be intact, and one
+    /// could not be read, which may be; `Interrupted` if `watch` ended it.
     pub fn plan(
         &self,
         retention: &Retention,
@@ -96,32 +97,48 @@ impl Run {
         let checkpoints = self.checkpoints()?;
         let summaries: Vec<_> = checkpoints.iter().map(CheckpointInfo::summary).collect();
         let mut decisions = retention.decide(&summaries);
-        if decisions.iter().all(|decision| decision.keep) {
+        let newest_first = (0..decisions.len()).rev();
+        let (kept, surplus): (Vec<_>, Vec<_>) = newest_first.partition(|&at| decisions[at].keep);
+        if surplus.is_empty() {
             return Ok(decisions);
         }
-        for kept in decisions.iter().rev().filter(|decision| decision.keep) {
-            if self.is_intact(kept.step, watch)? {
-                return Ok(decisions);
+        let mut unreadable = None;
+        for decision in kept.into_iter().chain(surplus) {
+            let decision = &mut decisions[decision];
+            let intact = self.is_intact(decision.step, watch);
+            watch.check()?;
+            match intact {
+                Ok(true) => {
+                    if !decision.keep {
+                        decision.keep = true;
+                        let reason = "none of those that the rule keeps is intact";
+                        decision.reasons.push(reason.into());
+                    }
+                    return Ok(decisions);
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    unreadable.get_or_insert(error);
+                }
             }
         }
-        for decision in decisions.iter_mut().rev().filter(|decision| !decision.keep) {
-            if self.is_intact(decision.step, watch)? {
-                decision.keep = true;
-                let reason = "none of those that the rule keeps is intact";
-                decision.reasons.push(reason.into());
-                break;
-            }
-        }
-        Ok(decisions)
+        unreadable.map_or(Ok(decisions), Err)
     }
 
     /// Reads all of a checkpoint to find out.
     fn is_intact(&self, step: u64, watch: Watch<'_>) -> Result<bool, RestoreError> {
-        let intact = match self.open(step, true) {
-            Ok(opened) => verify_all(&opened.state.tensors, watch).is_empty(),
-            Err(_) => false,
-        };
-        watch.check()?;
-        Ok(intact)
+        let read = self.open(step, true).and_then(|opened| {
+            let errors = verify_all(&opened.state.tensors, watch).into_iter();
+            let errors = errors.map(|error| RestoreError::reading(&opened.info.path, error));
+            // Damage is certain, whatever else cannot be read.
+            errors
+                .min_by_key(|error| !error.is_damage())
+                .map_or(Ok(()), Err)
+        });
+        match read {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_damage() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
