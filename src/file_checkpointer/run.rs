@@ -226,18 +226,14 @@ impl Run {
     /// As [`candidates`](Self::candidates).
     pub fn best(&self, metric: &str, mode: Mode) -> Result<Option<CheckpointInfo>, RestoreError> {
         let usable = |info: CheckpointInfo| {
-            let value = info
-                .metrics
-                .get(metric)
-                .copied()
-                .filter(|value| !value.is_nan())?;
-            Some((if mode == Mode::Max { -value } else { value }, info))
+            let value = info.metrics.get(metric).copied();
+            Some((value.filter(|value| !value.is_nan())?, info))
         };
         let best = self
             .checkpoints()?
             .into_iter()
             .filter_map(usable)
-            .min_by(|(a, _), (b, _)| a.total_cmp(b));
+            .min_by(|(a, _), (b, _)| mode.compare(*a, *b));
         Ok(best.map(|(_, info)| info))
     }
 
