@@ -274,6 +274,8 @@ impl FileCheckpointer {
                 LockError::Io(error) => CheckpointerError::IOError(error),
                 held @ LockError::Held { .. } => CheckpointerError::Unknown(held.to_string()),
             })?;
+        // Whoever held it meanwhile may have written other checkpoints under the names of ours.
+        *self.memory() = Memory::default();
         Ok(())
     }
 

@@ -1,14 +1,13 @@
-use std::path::Path;
-
 use serde_json::{Map, Value, json};
 
 use super::FINE;
 use super::arguments::Diff;
 use super::failure::Failure;
 use super::json;
-use super::place::Place;
+use super::place::{Place, step};
 use super::screen::{Screen, Style};
 use super::table::{Align, Cell, Table};
+use crate::format::float_value;
 use crate::{Changed, Comparison, DType, Opened, TensorChange, compare};
 
 pub(super) fn run(arguments: &Diff, screen: &mut Screen<'_>) -> Result<u8, Failure> {
@@ -36,17 +35,6 @@ pub(super) fn run(arguments: &Diff, screen: &mut Screen<'_>) -> Result<u8, Failu
     Ok(FINE)
 }
 
-/// A step, where one must be.
-pub(super) fn step(text: &Path) -> Result<u64, Failure> {
-    let step = text.to_str().and_then(|text| text.parse().ok());
-    step.ok_or_else(|| {
-        let text = text.display();
-        Failure::Usage(format!(
-            "{text} is no step: a step is a number, such as 500"
-        ))
-    })
-}
-
 fn print(
     before: &Opened,
     after: &Opened,
@@ -63,9 +51,9 @@ fn print(
         screen.table(&table)?;
     }
     for (title, changed) in [
-        ("values", &comparison.values),
-        ("metrics", &comparison.metrics),
-        ("metadata", &comparison.metadata),
+        ("VALUE", &comparison.values),
+        ("METRIC", &comparison.metrics),
+        ("METADATA", &comparison.metadata),
     ] {
         if !changed.is_empty() {
             screen.line("")?;
@@ -82,7 +70,7 @@ fn print(
     ))
 }
 
-fn what((dtype, shape): (&DType, &[u64])) -> String {
+fn what(dtype: DType, shape: &[u64]) -> String {
     format!("{dtype} {shape:?}")
 }
 
@@ -95,30 +83,19 @@ fn tensors(comparison: &Comparison) -> Table {
         ("LARGEST DIFFERENCE", Align::Left),
     ]);
     for (name, change) in &comparison.tensors {
-        let row = match change {
-            TensorChange::Added(dtype, shape) => [
-                Cell::styled("+", Style::Good),
-                name.into(),
-                what((dtype, shape)).into(),
-                "".into(),
-                "".into(),
-            ],
-            TensorChange::Removed(dtype, shape) => [
-                Cell::styled("-", Style::Bad),
-                name.into(),
-                what((dtype, shape)).into(),
-                "".into(),
-                "".into(),
-            ],
+        let name = Cell::from(name);
+        match change {
+            TensorChange::Added(dtype, shape) => {
+                let sign = Cell::styled("+", Style::Good);
+                table.row([sign, name, what(*dtype, shape).into()]);
+            }
+            TensorChange::Removed(dtype, shape) => {
+                let sign = Cell::styled("-", Style::Bad);
+                table.row([sign, name, what(*dtype, shape).into()]);
+            }
             TensorChange::Reshaped { before, after } => {
-                let (before, after) = (what((&before.0, &before.1)), what((&after.0, &after.1)));
-                [
-                    "~".into(),
-                    name.into(),
-                    format!("{before} -> {after}").into(),
-                    "".into(),
-                    "".into(),
-                ]
+                let (before, after) = (what(before.0, &before.1), what(after.0, &after.1));
+                table.row(["~".into(), name, format!("{before} -> {after}").into()]);
             }
             TensorChange::Elements {
                 dtype,
@@ -131,27 +108,20 @@ fn tensors(comparison: &Comparison) -> Table {
                 };
                 let elements = shape.iter().product::<u64>();
                 let differing = format!("{} of {elements}{nan}", distance.differing);
-                let largest = json::short(distance.largest);
-                [
+                table.row([
                     "~".into(),
-                    name.into(),
-                    what((dtype, shape)).into(),
+                    name,
+                    what(*dtype, shape).into(),
                     differing.into(),
-                    largest.into(),
-                ]
+                    json::short(distance.largest).into(),
+                ]);
             }
-        };
-        table.row(row);
+        }
     }
     table
 }
 
-fn values(title: &str, changed: &[Changed]) -> Table {
-    let title = match title {
-        "values" => "VALUE",
-        "metrics" => "METRIC",
-        _ => "METADATA",
-    };
+fn values(title: &'static str, changed: &[Changed]) -> Table {
     let mut table = Table::new(&[
         (title, Align::Left),
         ("BEFORE", Align::Left),
@@ -214,7 +184,7 @@ fn tensor(change: &TensorChange) -> Value {
             "shape": shape,
             "differing": distance.differing,
             "nan": distance.nan,
-            "max_abs_difference": json::number(distance.largest),
+            "max_abs_difference": float_value(distance.largest),
         }),
     }
 }

@@ -2,12 +2,11 @@ use serde_json::json;
 
 use super::FINE;
 use super::arguments::Export;
-use super::diff::step;
 use super::failure::Failure;
 use super::json;
-use super::place::Place;
+use super::place::{Place, open, step};
 use super::screen::Screen;
-use crate::{Local, Opened, RestoreError, Run, export_directory, export_file};
+use crate::{Local, export_directory, export_file};
 
 pub(super) fn run(arguments: &Export, screen: &mut Screen<'_>) -> Result<u8, Failure> {
     let (directory, wanted, out) = match arguments.which.as_slice() {
@@ -50,11 +49,4 @@ pub(super) fn run(arguments: &Export, screen: &mut Screen<'_>) -> Result<u8, Fai
         screen.line(&format!("step {step}: exported to {out} ({size})"))?;
     }
     Ok(FINE)
-}
-
-fn open(run: &Run, step: Option<u64>) -> Result<Opened, RestoreError> {
-    match step {
-        Some(step) => run.open(step, true),
-        None => run.open_here(true),
-    }
 }

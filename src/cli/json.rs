@@ -4,33 +4,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::SystemTime;
 
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::format::node_json;
-use crate::{CheckpointInfo, Node};
-
-/// A number; infinities and NaN, for which JSON has none, as the text that the manifest has for them.
-pub(super) fn number(value: f64) -> Value {
-    let value = node(&Node::Float(value), &[]);
-    value.get("float").cloned().unwrap_or(value)
-}
+use crate::CheckpointInfo;
+use crate::format::float_value;
 
 /// Metrics by name.
 pub(super) fn metrics(metrics: &BTreeMap<String, f64>) -> Value {
     let metrics = metrics
         .iter()
-        .map(|(name, &value)| (name.clone(), number(value)));
+        .map(|(name, &value)| (name.clone(), float_value(value)));
     Value::Object(metrics.collect::<Map<_, _>>())
-}
-
-/// A tree, in the form that it has in the manifest; `keys` are the names of the tensors.
-pub(super) fn node(node: &Node, keys: &[&str]) -> Value {
-    let json = node_json(node, keys);
-    let mut json = serde_json::Deserializer::from_str(&json);
-    // Trees may nest deeper than its limit.
-    json.disable_recursion_limit();
-    Value::deserialize(&mut json).unwrap_or_default()
 }
 
 /// A path; what is no Unicode in it is replaced.
@@ -137,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_json_has_no_number_for_is_a_text() {
-        let of = |value| number(value).to_string();
+        let of = |value| float_value(value).to_string();
         assert_eq!(
             [of(0.5), of(f64::INFINITY), of(-0.0)],
             ["0.5", "\"inf\"", "-0.0"]

@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::arguments::Ls;
@@ -46,37 +48,30 @@ fn table(listing: &Listing) -> Table {
         ("METRICS", Align::Left),
     ]);
     let known = |bytes: Option<u64>| bytes.map_or_else(|| "?".into(), json::size);
-    for Listed { info, linked } in &listing.checkpoints {
+    for listed in &listing.checkpoints {
+        let info = &listed.info;
         table.row([
             info.step.to_string().into(),
             json::time(info.created).into(),
             json::size(info.nbytes).into(),
-            known(linked.map(|linked| info.nbytes.saturating_sub(linked))).into(),
-            known(*linked).into(),
+            known(listed.new_bytes()).into(),
+            known(listed.linked).into(),
             json::short_metrics(&info.metrics).into(),
         ]);
     }
     for damaged in &listing.damaged {
         let step = damaged.step.to_string();
-        let cell = |text: &str| Cell::styled(text, Style::Bad);
-        table.row([
-            cell(&step),
-            cell("DAMAGED"),
-            cell(""),
-            cell(""),
-            cell(""),
-            cell(""),
-        ]);
+        let bad = |text: &str| Cell::styled(text, Style::Bad);
+        table.row([bad(&step), bad("DAMAGED")]);
     }
     table
 }
 
-fn document(directory: &std::path::Path, listing: &Listing) -> Value {
-    let checkpoint = |Listed { info, linked }: &Listed| {
-        let mut entry = json::info(info);
-        let new = linked.map(|linked| info.nbytes.saturating_sub(linked));
-        entry.insert("new_bytes".into(), new.into());
-        entry.insert("linked_bytes".into(), (*linked).into());
+fn document(directory: &Path, listing: &Listing) -> Value {
+    let checkpoint = |listed: &Listed| {
+        let mut entry = json::info(&listed.info);
+        entry.insert("new_bytes".into(), listed.new_bytes().into());
+        entry.insert("linked_bytes".into(), listed.linked.into());
         Value::Object(entry)
     };
     let damaged = listing

@@ -63,10 +63,7 @@ impl Place {
         step: Option<u64>,
         screen: &mut Screen<'_>,
     ) -> Result<Opened, Failure> {
-        self.with(step, screen, |run, step, _| match step {
-            Some(step) => run.open(step, true),
-            None => run.open_here(true),
-        })
+        self.with(step, screen, |run, step, _| open(run, step))
     }
 
     /// Does something with the checkpoint of a step; by default with the newest for which that does not end in
@@ -123,6 +120,14 @@ impl Place {
     }
 }
 
+/// Opens the checkpoint of a step of the run; without one, that which the directory itself is.
+pub(super) fn open(run: &Run, step: Option<u64>) -> Result<Opened, RestoreError> {
+    match step {
+        Some(step) => run.open(step, true),
+        None => run.open_here(true),
+    }
+}
+
 /// There is no such step, but others.
 pub(super) fn missing(run: &Run, step: u64, steps: &[u64]) -> Failure {
     let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
@@ -130,4 +135,15 @@ pub(super) fn missing(run: &Run, step: u64, steps: &[u64]) -> Failure {
     Failure::Failed(format!(
         "{directory}: there is no step {step}; there are {steps}"
     ))
+}
+
+/// A step, where one must be.
+pub(super) fn step(text: &Path) -> Result<u64, Failure> {
+    let step = text.to_str().and_then(|text| text.parse().ok());
+    step.ok_or_else(|| {
+        let text = text.display();
+        Failure::Usage(format!(
+            "{text} is no step: a step is a number, such as 500"
+        ))
+    })
 }

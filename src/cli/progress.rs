@@ -1,6 +1,6 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::json::size;
@@ -18,7 +18,8 @@ pub(super) struct Progress {
     started: Instant,
     /// When the line is to be drawn next; `None` if there is no terminal to draw on.
     next: Option<Mutex<Instant>>,
-    drawn: AtomicU64,
+    /// There is a line to be taken away.
+    drawn: AtomicBool,
 }
 
 impl Progress {
@@ -32,7 +33,7 @@ impl Progress {
             done: AtomicU64::new(0),
             started,
             next: shown.then(|| Mutex::new(started + PATIENCE)),
-            drawn: AtomicU64::new(0),
+            drawn: AtomicBool::new(false),
         }
     }
 
@@ -49,14 +50,14 @@ impl Progress {
         }
         *next = now + PAUSE;
         let line = line(&self.what, done, self.total, self.started.elapsed());
-        self.drawn.store(1, Ordering::Relaxed);
+        self.drawn.store(true, Ordering::Relaxed);
         let _ = write!(io::stderr(), "\r\x1b[K{line}");
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.drawn.load(Ordering::Relaxed) > 0 {
+        if self.drawn.load(Ordering::Relaxed) {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
     }

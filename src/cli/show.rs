@@ -7,7 +7,7 @@ use super::json;
 use super::place::Place;
 use super::screen::{Screen, Style};
 use super::table::{Align, Cell, Table};
-use crate::format::node_json;
+use crate::format::{node_json, node_value};
 use crate::{Data, Node, Opened, Tensor, TensorRef};
 
 pub(super) fn run(arguments: &Show, screen: &mut Screen<'_>) -> Result<u8, Failure> {
@@ -100,14 +100,8 @@ impl Walk<'_> {
     }
 
     fn row(&mut self, name: &str, depth: usize, value: String, style: Style) {
-        let cells = [
-            indented(name, depth),
-            Cell::styled(value, style),
-            "".into(),
-            "".into(),
-            "".into(),
-        ];
-        self.table.row(cells);
+        self.table
+            .row([indented(name, depth), Cell::styled(value, style)]);
     }
 
     fn tensor(&mut self, leaf: &TensorRef, name: &str, depth: usize, tags: &str) {
@@ -138,8 +132,8 @@ fn indented(name: &str, depth: usize) -> Cell {
 fn document(opened: &Opened) -> Value {
     let mut all = json::info(&opened.info);
     let keys = keys(opened);
-    all.insert("metadata".into(), json::node(&opened.info.metadata, &[]));
-    all.insert("tree".into(), json::node(&opened.state.root, &keys));
+    all.insert("metadata".into(), node_value(&opened.info.metadata, &[]));
+    all.insert("tree".into(), node_value(&opened.state.root, &keys));
     let tensors = opened.state.tensors.iter().map(|tensor| {
         let mut files: Vec<String> = match &tensor.data {
             Data::Pieces(pieces) => pieces

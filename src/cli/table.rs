@@ -49,8 +49,11 @@ impl Table {
         }
     }
 
+    /// Cells that are left out at the end of a row are empty.
     pub(super) fn row<const N: usize>(&mut self, cells: [Cell; N]) {
-        self.rows.push(cells.into());
+        let mut cells = Vec::from(cells);
+        cells.resize_with(self.columns.len(), || "".into());
+        self.rows.push(cells);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -152,11 +155,7 @@ mod tests {
             ("SIZE", Align::Right),
         ]);
         table.row(["5".into(), "a\u{1b}b".into(), "10 B".into()]);
-        table.row([
-            "1000".into(),
-            "transformer.h.0.attn.weight".into(),
-            "".into(),
-        ]);
+        table.row(["1000".into(), "transformer.h.0.attn.weight".into()]);
         table
     }
 

@@ -213,7 +213,7 @@ impl Retention {
 
 impl Mode {
     /// The better value comes first. Neither is NaN.
-    fn compare(self, a: f64, b: f64) -> Ordering {
+    pub(crate) fn compare(self, a: f64, b: f64) -> Ordering {
         let ascending = a.partial_cmp(&b).unwrap_or(Ordering::Equal);
         match self {
             Mode::Min => ascending,

@@ -1,7 +1,6 @@
 //! What differs between two checkpoints.
 
 use std::collections::{BTreeMap, HashMap};
-use std::iter;
 
 use super::{Opened, RestoreError};
 use crate::format::node_json;
@@ -297,9 +296,7 @@ impl Walk<'_> {
 
     fn note(&mut self, path: &str, value: String) {
         let seen = self.seen.entry(path.to_owned()).or_default();
-        self.flat
-            .0
-            .extend(iter::once(((path.to_owned(), *seen), value)));
+        self.flat.0.push(((path.to_owned(), *seen), value));
         *seen += 1;
     }
 }

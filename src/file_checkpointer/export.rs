@@ -4,12 +4,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Opened, RestoreError};
 use crate::commit::{Change, publish, remove_tree, stage, sweep_target};
-use crate::format::{Plan, PlanOptions, PlannedFile, Source, node_json, plan};
+use crate::format::{Plan, PlanOptions, PlannedFile, Source, float_value, node_value, plan};
 use crate::snapshot::{TensorReader, Watch};
 use crate::state::{Checksum, Data, Memory, Node, State, Tensor, TensorRef};
 use crate::storage::{EntryKind, NewFile, Storage, parent_of};
@@ -28,7 +27,8 @@ const WINDOW: usize = 4 << 20;
 /// # Errors
 ///
 /// [`RestoreError::Corrupt`] if a tensor is damaged; [`RestoreError::Io`] if something cannot be read or written,
-/// there is something at `to`, or `watch` ended it. Then nothing is left behind, and what was at `to` still is.
+/// there is something at `to`, or `watch` ended it. Then nothing is left behind, and what was at `to` still is;
+/// unless the disk fails once more while the change is taken back, which leaves both.
 pub fn export_file(
     storage: &dyn Storage,
     from: &Opened,
@@ -37,20 +37,19 @@ pub fn export_file(
     watch: Watch<'_>,
 ) -> Result<u64, RestoreError> {
     let plan = plan(&outline(&flat(&from.state)), None, &in_one_file());
-    let size = plan.files.iter().map(|file| file.entry.size).sum();
-    let export = Export::new(storage, from, to, watch)?;
-    let replaces = match storage.kind(to)? {
-        None => false,
-        Some(EntryKind::File) if replace => true,
-        Some(EntryKind::File) => return Err(exists(to).into()),
-        Some(_) => return Err(refused(to, "is there, and is no file")),
+    // A state without tensors is a file without tensors.
+    let empty = empty_file();
+    let size = match plan.files.first() {
+        Some(file) => file.entry.size,
+        None => empty.len() as u64,
     };
+    let export = Export::new(storage, from, to, watch)?;
+    let replaces = is_replaced(storage, to, EntryKind::File, replace)?;
     export.publish(
         |staged| {
             let path = staged.join(export.name);
             match plan.files.as_slice() {
-                // A state without tensors is a file without tensors.
-                [] => write_bytes(storage, &path, &empty_file()),
+                [] => write_bytes(storage, &path, &empty),
                 [file] => export.write(&path, file),
                 _ => Err(refused(
                     to,
@@ -84,18 +83,11 @@ pub fn export_directory(
     let plan = plan(&outline(&from.state), None, &PlanOptions::default());
     let size = plan.files.iter().map(|file| file.entry.size).sum();
     let export = Export::new(storage, from, to, watch)?;
-    let replaces = match storage.kind(to)? {
-        None => false,
-        Some(EntryKind::Dir) if replace && is_export(storage, to)? => true,
-        Some(EntryKind::Dir) if replace => {
-            return Err(refused(
-                to,
-                "is not replaced, since it was not exported by pitstop",
-            ));
-        }
-        Some(EntryKind::Dir) => return Err(exists(to).into()),
-        Some(_) => return Err(refused(to, "is there, and is no directory")),
-    };
+    let replaces = is_replaced(storage, to, EntryKind::Dir, replace)?;
+    if replaces && !is_export(storage, to)? {
+        let why = "is not replaced, since it was not exported by pitstop";
+        return Err(refused(to, why));
+    }
     export.publish(
         |staged| {
             for file in &plan.files {
@@ -114,9 +106,24 @@ pub fn export_directory(
     Ok(size)
 }
 
-fn exists(to: &Path) -> io::Error {
-    let why = format!("{} is there already", to.display());
-    io::Error::new(io::ErrorKind::AlreadyExists, why)
+/// Whether something is to be replaced; only with something of its `kind` it may be.
+fn is_replaced(
+    storage: &dyn Storage,
+    to: &Path,
+    kind: EntryKind,
+    replace: bool,
+) -> Result<bool, RestoreError> {
+    let why = match storage.kind(to)? {
+        None => return Ok(false),
+        Some(there) if there == kind && replace => return Ok(true),
+        Some(there) if there == kind => {
+            let why = format!("{} is there already", to.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, why).into());
+        }
+        Some(_) if kind == EntryKind::Dir => "is there, and is no directory",
+        Some(_) => "is there, and is no file",
+    };
+    Err(refused(to, why))
 }
 
 fn refused(to: &Path, why: &str) -> RestoreError {
@@ -165,16 +172,20 @@ impl<'a> Export<'a> {
         sweep_target(storage, parent, name)?;
         let directory = stage(storage, parent, name)?;
         let at = parent.join(&directory);
+        let mut settled = true;
         let published = write(&at).and_then(|()| {
             let staged = match change(&directory, name) {
                 Change::File { .. } => format!("{directory}/{name}"),
                 _ => directory.clone(),
             };
-            publish(storage, parent, change(&staged, name))
-                .map_err(|error| RestoreError::Io(error.into()))
+            publish(storage, parent, change(&staged, name)).map_err(|error| {
+                // Names may have changed already: what is staged may be all that a power cut leaves.
+                settled = error.unchanged;
+                RestoreError::Io(error.into())
+            })
         });
         // What was staged, or what was replaced by it.
-        if let Err(error) = remove_tree(storage, &at) {
+        if settled && let Err(error) = remove_tree(storage, &at) {
             log::warn!("{} is left behind: {error}", at.display());
         }
         published
@@ -279,12 +290,8 @@ fn index(from: &Opened, plan: &Plan) -> Vec<u8> {
         .iter()
         .map(|tensor| tensor.key.as_str())
         .collect();
-    let node = |node: &Node| parsed(&node_json(node, &keys));
-    let metrics = from.info.metrics.iter().map(|(name, value)| {
-        let value = node(&Node::Float(*value));
-        // What is no number is a bare text, as in the manifest.
-        (name.clone(), value.get("float").cloned().unwrap_or(value))
-    });
+    let metrics = from.info.metrics.iter();
+    let metrics = metrics.map(|(name, &value)| (name.clone(), float_value(value)));
     let tensors = plan.tensors.iter().map(|tensor| {
         let mut entry = json!({"dtype": tensor.dtype.name(), "shape": tensor.shape});
         if let Some((_, stretch)) = tensor.stretches().next() {
@@ -299,18 +306,11 @@ fn index(from: &Opened, plan: &Plan) -> Vec<u8> {
         "step": from.info.step,
         "created": humantime::format_rfc3339_millis(from.info.created).to_string(),
         "metrics": metrics.collect::<Map<_, _>>(),
-        "metadata": node(&from.info.metadata),
-        "tree": node(&from.state.root),
+        "metadata": node_value(&from.info.metadata, &[]),
+        "tree": node_value(&from.state.root, &keys),
         "tensors": tensors.collect::<Map<_, _>>(),
     });
     format!("{index:#}\n").into_bytes()
-}
-
-/// JSON of our own, which may nest deeper than serde's limit.
-fn parsed(json: &str) -> Value {
-    let mut json = serde_json::Deserializer::from_str(json);
-    json.disable_recursion_limit();
-    Value::deserialize(&mut json).expect("it was written as JSON")
 }
 
 /// Whether a directory was exported: only such a one is ever replaced.

@@ -15,7 +15,7 @@ use crate::state::{Checksum, Data, Piece, ReadAt, State, Stored, Tensor};
 use crate::storage::{EntryKind, Storage, StoredFile};
 
 /// No manifest is larger than this, in bytes: about ten million tensors.
-const LARGEST_MANIFEST: u64 = 4 << 30;
+pub(super) const LARGEST_MANIFEST: u64 = 4 << 30;
 
 /// How often a directory is looked at that is there and has no manifest.
 const LOOKS: usize = 4;
@@ -287,7 +287,7 @@ fn verify_files(
 }
 
 /// The checksum of the first `len` bytes.
-fn checksum_of_start(file: &Source, len: u64) -> io::Result<Checksum> {
+pub(super) fn checksum_of_start(file: &Source, len: u64) -> io::Result<Checksum> {
     let mut buffer = vec![0; len.min(BLOCK as u64) as usize];
     let mut blocks = Vec::new();
     for start in (0..len).step_by(BLOCK) {
@@ -296,13 +296,6 @@ fn checksum_of_start(file: &Source, len: u64) -> io::Result<Checksum> {
         blocks.push(checksum::block(block));
     }
     Ok(checksum::from_blocks(&blocks, len))
-}
-
-/// The bytes of a file that no tensor covers: at most as many as the file has, once coverage was checked.
-pub(super) fn read_head_of(entry: &FileEntry, file: &Source) -> io::Result<Vec<u8>> {
-    let mut head = vec![0; entry.data_start.unwrap_or(entry.size) as usize];
-    file.read_at(0, &mut head)?;
-    Ok(head)
 }
 
 /// Compares the checksum of what no tensor covers, with those of the tensors, with that of the file.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::reader::{self, Opened};
 use super::{CheckpointInfo, RestoreError};
 use crate::commit::{self, Mode};
-use crate::format::MANIFEST;
+use crate::format::{MANIFEST, Manifest};
 use crate::storage::{EntryKind, Storage};
 
 /// How often a listing is looked through again while checkpoints vanish from it.
@@ -91,7 +91,7 @@ impl Run {
 
     /// Where the checkpoint of a step lies, unless there is a symbolic link: that leads out of the run, and is no
     /// more followed here than it is listed.
-    fn own_path(&self, step: u64) -> Result<PathBuf, RestoreError> {
+    pub(super) fn own_path(&self, step: u64) -> Result<PathBuf, RestoreError> {
         let path = self.path(step);
         match self.storage.kind(&path) {
             Ok(Some(EntryKind::Other)) => Err(RestoreError::NotFound { path }),
@@ -161,6 +161,12 @@ impl Run {
     ///
     /// [`RestoreError`] if there is none, or its manifest is damaged or cannot be read.
     pub fn info(&self, step: u64) -> Result<CheckpointInfo, RestoreError> {
+        let (path, manifest) = self.head(step)?;
+        Ok(CheckpointInfo::new(&manifest, path))
+    }
+
+    /// Where a committed checkpoint lies, and what its manifest says before the tree and the tensors.
+    pub(super) fn head(&self, step: u64) -> Result<(PathBuf, Manifest), RestoreError> {
         let path = self.own_path(step)?;
         let manifest = reader::read_head(self.storage.as_ref(), &path)?;
         check_step(&path, step, manifest.step)?;
@@ -168,7 +174,7 @@ impl Run {
         if self.unsettled.lock().contains(&step) {
             return Err(RestoreError::NotFound { path });
         }
-        Ok(CheckpointInfo::new(&manifest, path))
+        Ok((path, manifest))
     }
 
     /// The newest committed checkpoint.
@@ -220,18 +226,14 @@ impl Run {
     /// As [`candidates`](Self::candidates).
     pub fn best(&self, metric: &str, mode: Mode) -> Result<Option<CheckpointInfo>, RestoreError> {
         let usable = |info: CheckpointInfo| {
-            let value = info
-                .metrics
-                .get(metric)
-                .copied()
-                .filter(|value| !value.is_nan())?;
-            Some((if mode == Mode::Max { -value } else { value }, info))
+            let value = info.metrics.get(metric).copied();
+            Some((value.filter(|value| !value.is_nan())?, info))
         };
         let best = self
             .checkpoints()?
             .into_iter()
             .filter_map(usable)
-            .min_by(|(a, _), (b, _)| a.total_cmp(b));
+            .min_by(|(a, _), (b, _)| mode.compare(*a, *b));
         Ok(best.map(|(_, info)| info))
     }
 
@@ -313,7 +315,7 @@ impl Run {
 
 /// Looks again as long as checkpoints vanish between the listing and the look at them: a writer deletes
 /// old ones after it has made new ones, which the listing may not show yet.
-fn while_they_vanish<T>(
+pub(super) fn while_they_vanish<T>(
     mut look: impl FnMut() -> Result<(T, bool), RestoreError>,
 ) -> Result<T, RestoreError> {
     for _ in 0..LOOKS {

@@ -10,11 +10,9 @@ use serde::Deserialize;
 
 use super::reader::{self, ByFile, Source};
 use super::{RestoreError, Run};
-use crate::format::{
-    FileEntry, HeaderEntry, MANIFEST, Manifest, Place, Stretch, checksum, parse_header,
-};
+use crate::format::{FileEntry, HeaderEntry, MANIFEST, Manifest, Place, Stretch, parse_header};
 use crate::snapshot::{Watch, verify_all};
-use crate::state::DType;
+use crate::state::{DType, ReadAt as _};
 use crate::storage::Storage;
 
 /// The end of the name of an index.
@@ -46,7 +44,8 @@ impl Run {
     /// [`RestoreError::NotFound`] if there is nothing of that step; [`RestoreError::Io`] with `Interrupted` if
     /// `watch` ended it. Whatever else is wrong is part of the answer.
     pub fn verify(&self, step: u64, watch: Watch<'_>) -> Result<Verification, RestoreError> {
-        verify(self.storage().as_ref(), &self.path(step), Some(step), watch)
+        let path = self.own_path(step)?;
+        verify(self.storage().as_ref(), &path, Some(step), watch)
     }
 
     /// As [`verify`](Self::verify), for the directory itself as one checkpoint.
@@ -120,7 +119,7 @@ fn look(
     }
     found.files += manifest.files.len();
     found.tensors = manifest.tensors.len();
-    found.nbytes += manifest.nbytes();
+    found.nbytes = found.nbytes.saturating_add(manifest.nbytes());
     let mut files = HashMap::new();
     for (name, entry) in &manifest.files {
         match reader::open_file(storage, &path.join(name), entry) {
@@ -136,8 +135,7 @@ fn look(
     for (name, file) in files.iter().filter(|_| is_covered) {
         watch.check()?;
         let entry = &manifest.files[*name];
-        let head = check_head(&path, name, &by_file, entry, file);
-        let checked = head.and_then(|head| agrees(&path, name, entry, &stored, &by_file, &head));
+        let checked = check_head(&path, name, entry, &stored, &by_file, file);
         found.damage.extend(checked.err());
         (watch.progress)(entry.data_start.unwrap_or(entry.size));
     }
@@ -181,40 +179,41 @@ fn check_tensors(
     }
 }
 
-/// The bytes of a file that belong to no tensor, compared with their checksum.
+/// Compares the bytes of a file that belong to no tensor with their checksum, and what they say with the manifest.
 fn check_head(
-    path: &Path,
-    name: &str,
-    by_file: &ByFile<'_>,
-    entry: &FileEntry,
-    file: &Source,
-) -> Result<Vec<u8>, RestoreError> {
-    let head = reader::read_head_of(entry, file).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => {
-            RestoreError::corrupt(path.join(name), "the file is cut off")
-        }
-        _ => RestoreError::Io(error),
-    })?;
-    reader::check_file(path, name, entry, by_file, checksum::of(&head))?;
-    Ok(head)
-}
-
-/// What a header or an index says must be what the manifest says.
-fn agrees(
     path: &Path,
     name: &str,
     entry: &FileEntry,
     stored: &Stored<'_>,
     by_file: &ByFile<'_>,
-    head: &[u8],
+    file: &Source,
 ) -> Result<(), RestoreError> {
-    let result = match (entry.data_start, name.strip_suffix(INDEX)) {
-        (Some(_), _) => {
+    let len = entry.data_start.unwrap_or(entry.size);
+    let unreadable = |error: io::Error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            RestoreError::corrupt(path.join(name), "the file is cut off")
+        }
+        _ => RestoreError::Io(error),
+    };
+    let head = reader::checksum_of_start(file, len).map_err(unreadable)?;
+    reader::check_file(path, name, entry, by_file, head)?;
+    if entry.data_start.is_none() && !name.ends_with(INDEX) {
+        return Ok(());
+    }
+    let agrees = |head: &[u8]| match entry.data_start {
+        Some(_) => {
             let stored = stored.get(name).map_or(&[][..], Vec::as_slice);
             header_agrees(stored, entry.size, head)
         }
-        (None, Some(_)) => index_agrees(by_file, head),
-        (None, None) => Ok(()),
+        None => index_agrees(by_file, head),
+    };
+    // Neither has more to say than the manifest.
+    let result = if len > reader::LARGEST_MANIFEST {
+        Err("it is too large".into())
+    } else {
+        let mut head = vec![0; len as usize];
+        file.read_at(0, &mut head).map_err(unreadable)?;
+        agrees(&head)
     };
     result.map_err(|why| RestoreError::corrupt(path.join(name), why))
 }
@@ -286,10 +285,10 @@ fn index_agrees(by_file: &ByFile<'_>, bytes: &[u8]) -> Result<(), String> {
     let mut shards: Vec<&str> = index.weight_map.values().map(String::as_str).collect();
     shards.sort_unstable();
     shards.dedup();
-    let (mut known, mut total) = (0, 0);
+    let (mut known, mut total) = (0, 0u64);
     for shard in shards {
         for (nbytes, stretch) in by_file.get(shard).into_iter().flatten() {
-            (known, total) = (known + 1, total + nbytes);
+            (known, total) = (known + 1, total.saturating_add(*nbytes));
             if index.weight_map.get(&stretch.name).map(String::as_str) != Some(shard) {
                 let local = &stretch.name;
                 return Err(format!("it does not say that {local:?} lies in {shard:?}"));

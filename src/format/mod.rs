@@ -23,3 +23,4 @@ pub use plan::{Expected, Plan, PlanOptions, PlannedFile, Source, plan};
 pub use safetensors::{Header, HeaderEntry, parse_header};
 pub use summary::Summary;
 pub use tree::{MAX_DEPTH, node_json};
+pub(crate) use tree::{float_value, node_value};

@@ -37,8 +37,18 @@ impl Unheard {
         self.stdout.bind(name.py()).getattr(name)
     }
 
+    /// Python flushes no stream that is closed, and this one has yet to be heard.
+    #[getter]
+    #[expect(clippy::unused_self, reason = "Python asks an object")]
+    fn closed(&self) -> bool {
+        false
+    }
+
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        self.stdout.call_method0(py, "flush")?;
+        let closed = self.stdout.getattr(py, "closed");
+        if !closed.is_ok_and(|closed| closed.is_truthy(py).unwrap_or(false)) {
+            self.stdout.call_method0(py, "flush")?;
+        }
         // Others who flush while the script still runs are not to blame.
         if self.sys.call_method0(py, "is_finalizing")?.is_truthy(py)? {
             return Err(self.failure.clone_ref(py));

@@ -20,9 +20,12 @@ pub(crate) fn run(
     let counts: Vec<OnceLock<usize>> = scenarios.iter().map(|_| OnceLock::new()).collect();
     let work = || {
         let _stopping = StopAll(&next);
-        while let Some(scenario) = scenarios.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let at = scenarios.iter().position(|it| it.name == scenario.name);
-            let _ = counts[at.unwrap()].set(attempt(scenario));
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(scenario) = scenarios.get(at) else {
+                break;
+            };
+            let _ = counts[at].set(attempt(scenario));
         }
     };
     thread::scope(|scope| {

@@ -13,6 +13,7 @@ use pitstop::{
 };
 
 use crate::life::Setting;
+use crate::power::fail_from;
 use crate::scenario::{KEEP_TWO, RECYCLE};
 use crate::time_limit::{limited, limited_to};
 use crate::world::{RUN, World, look, transfer, world};
@@ -70,15 +71,6 @@ impl Scene {
         self.checkpointer.wait(None).map(drop)
     }
 
-    /// The next `count` calls from the `nth` on fail. Returns the number of the first.
-    fn fail(&self, nth: usize, count: usize, fault: Fault) -> usize {
-        let from = self.disk.calls().len() + nth;
-        let failing = from..from.saturating_add(count);
-        self.disk
-            .on_call(move |number, _| failing.contains(&number).then_some(fault));
-        from
-    }
-
     fn world(&self) -> World {
         world(&look(&self.disk))
     }
@@ -128,12 +120,21 @@ struct Trial {
 }
 
 impl Trial {
+    /// A third save, of whose calls one fails.
+    const SAVE: Trial = Trial {
+        setting: KEEP_TWO,
+        fault: Fault::Error(EIO),
+        count: 1,
+        verb: "saving",
+        act: |scene| scene.save(3, 1),
+    };
+
     /// Goes on until no call is left to fail. `check` is told whether the act failed, and which call did.
     fn run(&self, check: impl Fn(&Scene, bool, &Call)) {
         let mut failures = 0;
         for nth in 0.. {
             let scene = Scene::new(self.setting);
-            let first = scene.fail(nth, self.count, self.fault);
+            let first = fail_from(&scene.disk, nth, self.count, self.fault);
             let result = (self.act)(&scene);
             let calls = scene.disk.calls();
             scene.disk.heal();
@@ -188,11 +189,8 @@ fn one_failed_call_fails_the_save_and_leaves_everything_as_it_was() {
             Fault::Short(ENOSPC),
         ] {
             let trial = Trial {
-                setting: KEEP_TWO,
                 fault,
-                count: 1,
-                verb: "saving",
-                act: |scene| scene.save(3, 1),
+                ..Trial::SAVE
             };
             trial.run(untouched_or_saved);
         }
@@ -207,10 +205,7 @@ fn one_failed_call_of_a_save_that_recycles_leaves_everything_as_it_was() {
                 keep: Some(2),
                 ..RECYCLE
             },
-            fault: Fault::Error(EIO),
-            count: 1,
-            verb: "saving",
-            act: |scene| scene.save(3, 1),
+            ..Trial::SAVE
         };
         trial.run(untouched_or_saved);
     });
@@ -235,11 +230,9 @@ fn untouched_or_saved(scene: &Scene, failed: bool, call: &Call) {
 fn a_disk_that_stays_full_harms_no_older_checkpoint() {
     limited_to(60, || {
         let trial = Trial {
-            setting: KEEP_TWO,
             fault: Fault::Error(ENOSPC),
             count: usize::MAX,
-            verb: "saving",
-            act: |scene| scene.save(3, 1),
+            ..Trial::SAVE
         };
         trial.run(|scene, failed, call| {
             let found = scene.world();
@@ -259,10 +252,8 @@ fn one_failed_call_of_an_overwriting_save_leaves_the_old_one() {
                     exchanges,
                     ..KEEP_TWO
                 },
-                fault: Fault::Error(EIO),
-                count: 1,
-                verb: "saving",
                 act: |scene| scene.save(2, 2),
+                ..Trial::SAVE
             };
             trial.run(|scene, failed, call| {
                 let version = if failed { 1 } else { 2 };
@@ -279,11 +270,9 @@ fn one_failed_call_of_an_overwriting_save_leaves_the_old_one() {
 fn a_failed_delete_leaves_the_checkpoint_or_nothing() {
     limited_to(60, || {
         let trial = Trial {
-            setting: KEEP_TWO,
-            fault: Fault::Error(EIO),
-            count: 1,
             verb: "deleting",
             act: |scene| scene.delete(1),
+            ..Trial::SAVE
         };
         trial.run(|scene, failed, call| {
             let mut found = scene.world();
@@ -304,7 +293,7 @@ fn what_was_deleted_stays_deleted_after_an_overwriting_save_in_which_a_call_fail
                     exchanges,
                     ..KEEP_TWO
                 });
-                let first = scene.fail(nth, 1, Fault::Error(EIO));
+                let first = fail_from(&scene.disk, nth, 1, Fault::Error(EIO));
                 let _ = scene.save(2, 2);
                 let calls = scene.disk.calls();
                 scene.disk.heal();
@@ -351,7 +340,7 @@ fn without_a_wait_the_next_save_tells_of_the_failure_once() {
     limited(|| {
         let scene = Scene::new(KEEP_TWO);
         let fault = Fault::Error(ENOSPC);
-        scene.fail(0, usize::MAX, fault);
+        fail_from(&scene.disk, 0, usize::MAX, fault);
         scene.submit(3, 1).unwrap();
         check_message(
             &scene.submit(4, 1).unwrap_err(),
@@ -373,7 +362,7 @@ fn with_an_interrupter_the_loop_is_told_and_saving_goes_on() {
         let told = interrupter.clone();
         let scene = Scene::with(KEEP_TWO, |it| it.with_interrupter(interrupter));
         let fault = Fault::Error(ENOSPC);
-        scene.fail(0, usize::MAX, fault);
+        fail_from(&scene.disk, 0, usize::MAX, fault);
         scene.submit(3, 1).unwrap();
         assert!(scene.checkpointer.wait_idle(Duration::from_secs(9)));
         scene.disk.heal();

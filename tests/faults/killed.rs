@@ -13,7 +13,7 @@ const STRIDE: usize = 7;
 /// is one.
 fn kill(scenario: &Scenario, nth: usize) -> Result<Life, bool> {
     let mut life = scenario.begin();
-    let kill = stop_at(&life, nth);
+    let kill = stop_at(&life.disk, nth);
     scenario.act(&mut life);
     let calls = life.disk.calls();
     if calls.len() <= kill || is_like_before(&calls, kill) {
@@ -33,7 +33,7 @@ fn a_power_cut_while_the_next_process_puts_things_right_takes_nothing() {
                 }
                 let cuts = at_each_call(|nth| {
                     let mut life = kill(scenario, killed).ok().unwrap();
-                    let stop = stop_at(&life, nth);
+                    let stop = stop_at(&life.disk, nth);
                     life.open();
                     life.save(60, 1);
                     life.close();

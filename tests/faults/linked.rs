@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use pitstop::storage::simulated::{Disk, Fault, Outcome};
-use pitstop::{Checkpointer, Storage, Transfer};
+use pitstop::{Checkpointer, State, Storage, Tensor, Transfer};
 
 use crate::life::Setting;
 use crate::scenario::INCREMENTAL;
 use crate::time_limit::limited;
-use crate::world::{RUN, look, transfer, version};
+use crate::world::{RUN, look, state, transfer, version};
 
 /// A run with one checkpoint that nobody has synced, as a copy of a run has just after it was copied, or one
 /// that was saved with `fsync: false`.
@@ -68,5 +68,35 @@ fn what_cannot_be_made_durable_is_not_linked_but_written() {
         let state = woken.open(2, true).unwrap().load().unwrap();
         assert_eq!(version(&state, 2), 1);
         Checkpointer::<Transfer>::delete(&files, 1).unwrap();
+    });
+}
+
+/// The same step with another frozen part, of the same length.
+fn thawed(step: u64) -> State {
+    let mut state = state(step, 2, 200);
+    let thawed = Tensor::from_vec(vec![8u8; 300], &[300]).unwrap();
+    state.tensors[0].data = thawed.data;
+    state
+}
+
+/// A writer whose lock file was removed went by what it had written, and linked to what somebody else had put in
+/// its place.
+#[test]
+fn nothing_is_linked_to_that_was_written_before_the_lock_was_lost() {
+    limited(|| {
+        let disk = Disk::new();
+        let files = INCREMENTAL.open(&disk).unwrap();
+        files.save(1, transfer(1, 1, 200, false)).unwrap();
+        disk.remove_file(&Path::new(RUN).join(".lock")).unwrap();
+        let other = INCREMENTAL.open(&disk).unwrap();
+        let overwrite = Transfer {
+            state: thawed(1),
+            ..transfer(1, 2, 200, true)
+        };
+        other.save(1, overwrite).unwrap();
+        drop(other);
+        files.save(2, transfer(2, 1, 200, false)).unwrap();
+        let state = look(&disk).open(2, true).unwrap().load().unwrap();
+        assert_eq!(version(&state, 2), 1);
     });
 }

@@ -5,12 +5,14 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 mod campaign;
+mod exported;
 mod failing;
 mod failing_on;
 mod fsync;
 mod killed;
 mod life;
 mod linked;
+mod looking;
 mod order;
 mod power;
 mod replaced;

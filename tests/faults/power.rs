@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pitstop::storage::simulated::{Call, Fault, Outcome};
+use pitstop::storage::simulated::{Call, Disk, Fault, Outcome};
 
 use crate::campaign::{Trying, run, seed};
 use crate::life::Life;
@@ -59,12 +59,17 @@ pub(crate) fn at_each_call(mut attempt: impl FnMut(usize) -> (usize, bool)) -> u
     cuts
 }
 
-/// Lets the machine stop at the `nth` call from now.
-pub(crate) fn stop_at(life: &Life, nth: usize) -> usize {
-    let stop = life.disk.calls().len() + nth;
-    life.disk
-        .on_call(move |number, _| (number == stop).then_some(Fault::Stop));
-    stop
+/// Lets the machine stop at the `nth` call from now. Returns the number of that call.
+pub(crate) fn stop_at(disk: &Disk, nth: usize) -> usize {
+    fail_from(disk, nth, 1, Fault::Stop)
+}
+
+/// Lets the `nth` call from now fail, and those after it, `count` in all. Returns the number of the first.
+pub(crate) fn fail_from(disk: &Disk, nth: usize, count: usize, fault: Fault) -> usize {
+    let first = disk.calls().len() + nth;
+    let failing = first..first.saturating_add(count);
+    disk.on_call(move |number, _| failing.contains(&number).then_some(fault));
+    first
 }
 
 /// Whether a stop at this call finds what one at the call before it does, since that only looked.
@@ -79,7 +84,7 @@ fn a_power_cut_at_any_call_takes_nothing_that_was_reported_and_leaves_nothing_ha
         run("power cuts at every call", &ALL, |scenario| {
             at_each_call(|nth| {
                 let mut life = scenario.begin();
-                let stop = stop_at(&life, nth);
+                let stop = stop_at(&life.disk, nth);
                 scenario.act(&mut life);
                 let calls = life.disk.calls();
                 let Some(call) = calls.get(stop) else {

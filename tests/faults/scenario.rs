@@ -50,10 +50,6 @@ pub(crate) const RECYCLE: Setting = Setting {
     ..KEEP_ONE
 };
 
-fn open(life: &mut Life) {
-    life.open();
-}
-
 fn saved_one(life: &mut Life) {
     life.open();
     life.save(1, 1);
@@ -71,6 +67,11 @@ fn saved_three(life: &mut Life) {
 
 fn overwrite(life: &mut Life) {
     life.overwrite(2, 2);
+}
+
+fn overwrite_and_delete(life: &mut Life) {
+    overwrite(life);
+    life.delete(2);
 }
 
 /// All but those with much data.
@@ -118,19 +119,13 @@ pub(crate) const ALL: [Scenario; 13] = [
         name: "overwrite and delete",
         setting: INCREMENTAL,
         before: saved_two,
-        act: |life| {
-            life.overwrite(2, 2);
-            life.delete(2);
-        },
+        act: overwrite_and_delete,
     },
     Scenario {
         name: "overwrite and delete, where names cannot be exchanged",
         setting: NO_EXCHANGE,
         before: saved_two,
-        act: |life| {
-            life.overwrite(2, 2);
-            life.delete(2);
-        },
+        act: overwrite_and_delete,
     },
     Scenario {
         name: "delete",
@@ -186,6 +181,6 @@ pub(crate) const ALL: [Scenario; 13] = [
             saved_two(life);
             life.close();
         },
-        act: open,
+        act: Life::open,
     },
 ];

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pitstop::storage::simulated::{Disk, Fault};
+use pitstop::storage::simulated::Disk;
 use pitstop::{RestoreError, Run, SaveOptions, Storage, save_as};
 
 use crate::campaign::seed;
-use crate::power::is_like_before;
+use crate::power::{is_like_before, stop_at};
 use crate::time_limit::{limited, limited_to};
 use crate::world::{state, version};
 
@@ -37,8 +37,7 @@ fn a_power_cut_at_any_call_leaves_the_single_checkpoint_or_the_one_before() {
             for nth in 0.. {
                 let disk = Disk::new();
                 disk.set_exchanges(exchanges);
-                let stop = nth;
-                disk.on_call(move |number, _| (number == stop).then_some(Fault::Stop));
+                stop_at(&disk, nth);
                 let mut committed = None;
                 for version in [1, 2] {
                     if save(&disk, version).is_ok() {
@@ -83,11 +82,6 @@ fn bury(disk: &Disk) {
 #[test]
 fn a_power_cut_while_the_next_process_tidies_up_takes_nothing() {
     limited_to(600, || {
-        let stop_at = |disk: &Disk, nth| {
-            let stop = disk.calls().len() + nth;
-            disk.on_call(move |number, _| (number == stop).then_some(Fault::Stop));
-            stop
-        };
         for killed in 0.. {
             let first = Disk::new();
             save(&first, 1).unwrap();

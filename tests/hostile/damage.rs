@@ -8,20 +8,12 @@ use pitstop::{
     Checkpointer, FileCheckpointer, Node, Opened, Options, RestoreError, Run, State, Tensor,
 };
 
+use crate::targets::checkpoint::shelved;
 use crate::targets::forge::Files;
 use crate::targets::sample::{STEP, fingerprint, sample};
-use crate::targets::shelf::Shelf;
-
-fn run_of(files: &Files) -> Run {
-    let mut shelf = Shelf::default();
-    for (name, bytes) in files {
-        shelf.put(format!("run/step-{STEP}/{name}"), bytes.clone());
-    }
-    Run::new(Arc::new(shelf), "run")
-}
 
 fn load(files: &Files) -> Result<State, RestoreError> {
-    run_of(files).open(STEP, true)?.load()
+    shelved(files).open(STEP, true)?.load()
 }
 
 /// The file and the tensor that an error blames.

@@ -1,11 +1,12 @@
 //! Manifests and headers whose checksums fit, made by somebody who means harm.
 
-use pitstop::format::{FormatError, MANIFEST, Manifest, parse_header};
+use pitstop::Watch;
+use pitstop::format::{FormatError, MANIFEST, Manifest, checksum, parse_header};
 
 use crate::memory::{PER_BYTE, bounded, most_during};
 use crate::targets::checkpoint;
 use crate::targets::forge::{FIRST_LINE, sign, signed, vouch};
-use crate::targets::sample::sample;
+use crate::targets::sample::{self, sample};
 
 /// Messages, and tables that hold nothing yet.
 const ROOM: usize = 16 << 10;
@@ -161,18 +162,12 @@ fn numbers_that_cannot_be_are_refused() {
     for number in numbers {
         refuse("\"step\":7", &format!("\"step\":{number}"));
         refuse("\"version\":1", &format!("\"version\":{number}"));
-        for key in ["size", "data_start", "start", "links"] {
-            let links = "\"size\":".to_owned();
-            let (from, to) = match key {
-                "links" => (links.clone(), format!("\"links\":{number},{links}")),
-                _ => (
-                    format!("\"{key}\":"),
-                    format!("\"{key}\":{number},\"was\":"),
-                ),
-            };
+        refuse("\"size\":", &format!("\"links\":{number},\"size\":"));
+        for key in ["size", "data_start", "start"] {
             // No place for tensors at all is a thing that a file may say.
             if (key, number) != ("data_start", "null") {
-                refuse(&from, &to);
+                let with = format!("\"{key}\":{number},\"was\":");
+                refuse(&format!("\"{key}\":"), &with);
             }
         }
         refuse("\"shape\":[2,3]", &format!("\"shape\":[{number},3]"));
@@ -381,4 +376,28 @@ fn headers_take_memory_in_proportion() {
             let _ = bounded(bytes.len(), ROOM, || parse_header(&bytes, size));
         }
     }
+}
+
+/// All of a file that holds no tensor was taken into memory.
+#[test]
+fn verifying_a_large_file_without_tensors_takes_little_memory() {
+    let large = 64 << 20;
+    let mut files = sample().files.clone();
+    files.insert("notes".to_owned(), vec![7; large]);
+    let entry = format!(
+        "\"files\":{{\"notes\":{{\"size\":{large},\"checksum\":\"{}\"}},",
+        checksum::of(&files["notes"])
+    );
+    files.insert(
+        MANIFEST.to_owned(),
+        signed(edited("\"files\":{", &entry).as_bytes()),
+    );
+    let run = checkpoint::shelved(&files);
+    let (found, most) = most_during(|| run.verify(sample::STEP, Watch::nobody()));
+    let damage = found.expect("it is there").damage;
+    assert!(
+        !damage.iter().any(|it| it.to_string().contains("notes")),
+        "{damage:?}"
+    );
+    assert!(most < large / 8, "{most} bytes of memory");
 }

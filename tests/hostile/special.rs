@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 
-use pitstop::{Local, RestoreError, Run};
+use pitstop::{Local, RestoreError, Run, Watch};
 
 use crate::targets::sample::{STEP, fingerprint, sample};
 #[cfg(target_os = "linux")]
@@ -97,6 +97,10 @@ fn a_step_that_is_a_symbolic_link_is_not_there() {
     assert!(matches!(run.info(STEP), Err(RestoreError::NotFound { .. })));
     assert!(matches!(
         run.open(STEP, true),
+        Err(RestoreError::NotFound { .. })
+    ));
+    assert!(matches!(
+        run.verify(STEP, Watch::nobody()),
         Err(RestoreError::NotFound { .. })
     ));
     // A path that the user gives may lead through links.

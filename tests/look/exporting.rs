@@ -187,8 +187,9 @@ fn a_state_without_tensors_is_a_file_without_tensors() {
     files.save(1, state).unwrap();
     let run = look(&directory.path().join("run"));
     let out = directory.path().join("out");
-    export_file(&Local::new(), &open(&run, 1), &out, false, Watch::nobody()).unwrap();
+    let size = export_file(&Local::new(), &open(&run, 1), &out, false, Watch::nobody()).unwrap();
     assert!(read(&out).is_empty());
+    assert_eq!(fs::metadata(&out).unwrap().len(), size);
 }
 
 #[test]

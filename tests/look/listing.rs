@@ -1,9 +1,11 @@
 use std::fs;
 
 use pitstop::format::MANIFEST;
-use pitstop::{Retention, Watch};
+use pitstop::{
+    Checkpointer, FileCheckpointer, Mode, Options, Retention, SaveOptions, Transfer, Watch,
+};
 
-use super::{change, names, saved};
+use super::{change, look, names, saved, state};
 
 #[test]
 fn what_a_step_shares_with_earlier_ones_is_counted_once() {
@@ -62,4 +64,28 @@ fn a_plan_never_lets_the_last_intact_checkpoint_go() {
     assert_eq!(kept(), [20, 30]);
     let all = run.plan(&Retention::All, Watch::nobody()).unwrap();
     assert!(all.iter().all(|it| it.keep));
+}
+
+/// Zero and negative zero were equal to retention and not to `best`, which named what retention had let go.
+#[test]
+fn the_best_one_is_the_one_that_retention_keeps() {
+    for (mode, values) in [(Mode::Min, [0.0, -0.0]), (Mode::Max, [-0.0, 0.0])] {
+        let directory = tempfile::tempdir().unwrap();
+        let files = FileCheckpointer::open(directory.path(), Options::default()).unwrap();
+        for (step, value) in [1, 2].into_iter().zip(values) {
+            let transfer = Transfer {
+                options: SaveOptions {
+                    metrics: [("loss".to_owned(), value)].into(),
+                    ..SaveOptions::default()
+                },
+                ..Transfer::from(state(1))
+            };
+            files.save(step, transfer).unwrap();
+        }
+        let run = look(directory.path());
+        let rule = Retention::keep_best("loss", mode, 1).unwrap();
+        let plan = run.plan(&rule, Watch::nobody()).unwrap();
+        let kept = plan.iter().find(|it| it.keep).unwrap().step;
+        assert_eq!(run.best("loss", mode).unwrap().unwrap().step, kept);
+    }
 }

@@ -3,8 +3,10 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use pitstop::format::{MANIFEST, Manifest, TensorEntry, checksum};
-use pitstop::{Checkpointer, FileCheckpointer, Node, Options, RestoreError, State, Tensor, Watch};
+use pitstop::format::{FileEntry, MANIFEST, Manifest, Place, Stretch, TensorEntry, checksum};
+use pitstop::{
+    Checkpointer, DType, FileCheckpointer, Node, Options, RestoreError, State, Tensor, Watch,
+};
 
 use super::{change, look, names, saved};
 
@@ -298,4 +300,50 @@ fn it_can_be_stopped_and_then_says_nothing_of_damage() {
         Err(RestoreError::Io(error)) => assert_eq!(error.kind(), io::ErrorKind::Interrupted),
         other => panic!("{other:?}"),
     }
+}
+
+/// The sums went over.
+#[test]
+fn sizes_that_add_up_to_more_than_a_number_holds_are_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = saved(directory.path());
+    let step = run.path(30);
+    let mut manifest = Manifest::parse(&fs::read(step.join(MANIFEST)).unwrap()).unwrap();
+    let shards: Vec<String> = (1..=9).map(|n| format!("x-{n}")).collect();
+    let pair = |shard: &String| format!("\"{shard}\":\"{shard}\"");
+    let map = shards.iter().map(pair).collect::<Vec<_>>().join(",");
+    let index = format!("{{\"metadata\":{{\"total_size\":0}},\"weight_map\":{{{map}}}}}");
+    // The largest size that a tensor may have.
+    let size = (1 << 61) - 1;
+    let entry = |size, data_start, bytes: &str| FileEntry {
+        size,
+        data_start,
+        checksum: checksum::of(bytes.as_bytes()),
+        links: 0,
+    };
+    for shard in shards {
+        let stretch = Stretch {
+            file: shard.as_str().into(),
+            name: shard.clone(),
+            start: 0,
+            checksum: checksum::of(b""),
+        };
+        manifest.tensors.push(TensorEntry {
+            key: shard.clone(),
+            dtype: DType::U8,
+            shape: vec![size],
+            place: Place::Whole(stretch),
+        });
+        manifest.files.insert(shard, entry(size, Some(0), ""));
+    }
+    let name = "x.safetensors.index.json";
+    let listed = entry(index.len() as u64, None, &index);
+    manifest.files.insert(name.into(), listed);
+    fs::write(step.join(name), index).unwrap();
+    fs::write(step.join(MANIFEST), manifest.to_bytes().unwrap()).unwrap();
+    let found = damage(directory.path());
+    let missing = found.iter().filter(|it| it.contains("the file is missing"));
+    assert_eq!(missing.count(), 9, "{found:?}");
+    let of_index = found.iter().filter(|it| it.contains("its tensors take 0"));
+    assert_eq!((of_index.count(), found.len()), (1, 10), "{found:?}");
 }

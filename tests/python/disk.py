@@ -15,6 +15,11 @@ def visible(directory):
     return {entry.name for entry in Path(directory).iterdir() if not entry.name.startswith(".")}
 
 
+def hidden(directory):
+    """Names in `directory` that `ls` does not show."""
+    return {entry.name for entry in Path(directory).iterdir()} - visible(directory)
+
+
 def leftovers(directory):
     """Temporary names in `directory`."""
     return {entry.name for entry in Path(directory).iterdir() if entry.name.startswith(".tmp-")}

@@ -8,26 +8,18 @@ import time
 
 import child
 import disk
-import pitstop
 import witness
 
 
 @dataclasses.dataclass
-class Count:
+class Count(witness.Count):
     """What came of it."""
 
-    saves: int = 0
     kills: int = 0
     during_a_save: int = 0
-    restored: int = 0
-    losses: list = dataclasses.field(default_factory=list)
-    wrong: list = dataclasses.field(default_factory=list)
 
     def __str__(self):
-        return (
-            f"{self.saves} saves, {self.kills} kills ({self.during_a_save} during a save), {self.restored} "
-            f"checkpoints compared to the bit: {len(self.losses)} losses, {len(self.wrong)} wrong"
-        )
+        return f"{self.kills} kills ({self.during_a_save} during a save), {super().__str__()}"
 
 
 def mode_by(dice, nbytes):
@@ -57,11 +49,8 @@ def campaign(run, kills, nbytes, seed, report=lambda line: None):
         count.kills += 1
         count.during_a_save += in_flight
         count.saves = record.saves
-        count.restored += len(record.found)
-        count.wrong += wrong
-        count.losses += losses
-        for problem in wrong + losses:
-            report(f"kill {count.kills}, {mode}: {problem}")
+        for problem in count.note(f"kill {count.kills}, {mode}", record, wrong, losses):
+            report(problem)
         if count.kills % 20 == 0:
             report(str(count))
         record.settle()
@@ -90,10 +79,6 @@ def _kill_one(run, mode, dice):
 
 def _assert_in_order(run, record):
     """After all that the directory is an ordinary one: nothing hidden, and the next save works."""
-    with pitstop.AsyncCheckpointer(run) as checkpointer:
-        assert checkpointer.steps() == sorted(record.committed)
-        checkpointer.save(10**6, {"still": "usable"}).result()
-    hidden = {path.name for path in run.iterdir() if path.name.startswith(".")}
-    assert hidden == {".lock"}, hidden
+    assert witness.use(run, record.committed) == []
     assert 10**6 in disk.whole_steps(run)
     shutil.rmtree(run)

@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 
 import child
-import pitstop
 import volatile
 import witness
 
@@ -22,15 +21,11 @@ WAYS = {
 
 
 @dataclasses.dataclass
-class Count:
+class Count(witness.Count):
     """What came of it."""
 
-    saves: int = 0
     cuts: int = 0
     at_commits: int = 0
-    restored: int = 0
-    losses: list = dataclasses.field(default_factory=list)
-    wrong: list = dataclasses.field(default_factory=list)
 
     def __iadd__(self, other):
         for field in dataclasses.fields(self):
@@ -38,11 +33,7 @@ class Count:
         return self
 
     def __str__(self):
-        return (
-            f"{self.saves} saves, {self.cuts} power cuts ({self.at_commits} at the moment of a commit), "
-            f"{self.restored} checkpoints compared to the bit: "
-            f"{len(self.losses)} losses, {len(self.wrong)} wrong"
-        )
+        return f"{self.cuts} power cuts ({self.at_commits} at the moment of a commit), {super().__str__()}"
 
 
 def campaign(folder, kind, way, cuts, seed, **how):
@@ -74,9 +65,7 @@ def _cut(folder, disk, mode, lines, over, cuts, seed):
         image = replay.cut(time, dice, dice.choice([0, 0, 1, 0.5, dice.random()]))
         wrong, losses = _wake_up(image, disk.kind, folder / "woken", record, mode)
         count.cuts += 1
-        count.restored += len(record.found)
-        count.wrong += [f"cut at {time}: {problem}" for problem in wrong]
-        count.losses += [f"cut at {time}: {problem}" for problem in losses]
+        count.note(f"cut at {time}", record, wrong, losses)
     replay.close()
     whole = witness.Record()
     whole.hear(lines)
@@ -90,13 +79,7 @@ def _wake_up(image, kind, where, record, mode):
         with volatile.woken_up(image, kind, where):
             run = where / "run"
             wrong, losses = record.judge(run, mode)
-            with pitstop.AsyncCheckpointer(run) as checkpointer:
-                if checkpointer.steps() != sorted(record.found):
-                    wrong.append(f"opened, it has {checkpointer.steps()}, not {sorted(record.found)}")
-                checkpointer.save(10**6, {"still": "usable"})
-            hidden = {path.name for path in run.iterdir() if path.name.startswith(".")}
-            if hidden != {".lock"}:
-                wrong.append(f"left behind: {hidden}")
+            wrong += witness.use(run, record.found)
             return wrong, losses
     except volatile.CommandError as error:
         return [f"the file system itself: {error}"], []

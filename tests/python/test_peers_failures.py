@@ -98,7 +98,9 @@ UNASKED = """
 """
 
 
-@pytest.mark.parametrize("waiting", ["", "while not handle.done(): pass", "import gc; gc.collect()"])
+@pytest.mark.parametrize(
+    "waiting", ["", "while not handle.done(): pass", "import gc; gc.collect()", "sys.stdout.close()"]
+)
 def test_a_script_that_ends_without_asking_says_what_failed_and_does_not_exit_with_0(run, waiting):
     code, output, errors = child.end(child.start(f"{UNASKED}\n    {waiting}\n", run))
     assert code == 120  # what Python says when the end of a script fails

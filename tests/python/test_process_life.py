@@ -51,7 +51,7 @@ FORKS = """
 def test_children_forked_at_any_moment_of_a_save_refuse_and_end(run):
     assert child.run(FORKS, run) == "[14, 15]\n"
     assert disk.whole_steps(run) == [14, 15]
-    assert {path.name for path in run.iterdir() if path.name.startswith(".")} == {".lock"}
+    assert disk.hidden(run) == {".lock"}
 
 
 def test_a_child_that_ends_sweeps_nothing_that_its_parent_is_writing(run):
@@ -226,7 +226,7 @@ def test_a_process_ends_with_its_saves_whole(run, ending):
     assert tuple(disk.whole_steps(run)) in expected
     with pitstop.AsyncCheckpointer(run):
         pass
-    assert {path.name for path in run.iterdir() if path.name.startswith(".")} == {".lock"}
+    assert disk.hidden(run) == {".lock"}
 
 
 @pytest.mark.parametrize("daemons", [1, 4])
@@ -343,7 +343,7 @@ def test_a_second_ctrl_c_raises_and_leaves_every_save_whole(run):
     assert disk.whole_steps(run)
     with pitstop.AsyncCheckpointer(run) as checkpointer:
         checkpointer.save(10**7, {"w": 1})
-    assert {path.name for path in run.iterdir() if path.name.startswith(".")} == {".lock"}
+    assert disk.hidden(run) == {".lock"}
 
 
 def test_signals_in_a_forked_child_do_not_reach_the_interrupter_of_its_parent():

@@ -77,7 +77,7 @@ def assert_intact(run, *steps):
     assert disk.whole_steps(run) == [*steps]
     for step in steps:
         assert known.wrong(pitstop.restore(run, step)) == []
-    assert {path.name for path in run.iterdir() if path.name.startswith(".")} == {".lock"}
+    assert disk.hidden(run) == {".lock"}
 
 
 def fill_up(filler, leave):
@@ -364,7 +364,7 @@ def test_checkpoints_removed_by_hand_while_retention_prunes(run):
             over.set()
             thread.join()
         checkpointer.save(1000, {"n": 1}, metrics={"loss": 0}).result()
-        hidden = {path.name for path in run.iterdir() if path.name.startswith(".")}
+        hidden = disk.hidden(run)
         assert hidden == {".lock"}
         assert pitstop.restore(run)
 

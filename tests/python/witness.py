@@ -169,3 +169,37 @@ class Record:
     def settle(self):
         """What the last judgement found counts as committed from here on, and nothing else does."""
         self.committed, self.deleted = dict(self.found), set()
+
+
+def use(run, steps):
+    """Opens a run that has these steps and saves once more; returns what is not in order."""
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        found, expected = checkpointer.steps(), sorted(steps)
+        checkpointer.save(10**6, {"still": "usable"}).result()
+    problems = [] if found == expected else [f"opened, it has {found}, not {expected}"]
+    hidden = disk.hidden(run)
+    return problems if hidden == {".lock"} else [*problems, f"left behind: {hidden}"]
+
+
+@dataclasses.dataclass
+class Count:
+    """What came of many judgements."""
+
+    saves: int = 0
+    restored: int = 0
+    losses: list = dataclasses.field(default_factory=list)
+    wrong: list = dataclasses.field(default_factory=list)
+
+    def note(self, when, record, wrong, losses):
+        """Takes down what a judgement found, and returns it with the time."""
+        wrong, losses = ([f"{when}: {problem}" for problem in problems] for problems in (wrong, losses))
+        self.restored += len(record.found)
+        self.wrong += wrong
+        self.losses += losses
+        return wrong + losses
+
+    def __str__(self):
+        return (
+            f"{self.saves} saves, {self.restored} checkpoints compared to the bit: "
+            f"{len(self.losses)} losses, {len(self.wrong)} wrong"
+        )

@@ -6,6 +6,9 @@ mod write;
 
 use std::collections::HashSet;
 
+use serde::Deserialize as _;
+use serde_json::Value;
+
 use super::json::Json;
 use super::order::surely_distinct;
 use crate::state::{Node, TensorRef};
@@ -35,6 +38,25 @@ pub fn node_json(node: &Node, keys: &[&str]) -> String {
     let mut json = Json::default();
     write(node, keys, &mut json);
     String::from_utf8(json.0).expect("JSON is text")
+}
+
+/// The same as a value of `serde_json`.
+///
+/// # Panics
+///
+/// As [`node_json`].
+pub(crate) fn node_value(node: &Node, keys: &[&str]) -> Value {
+    let json = node_json(node, keys);
+    let mut json = serde_json::Deserializer::from_str(&json);
+    // Trees may nest deeper than its limit.
+    json.disable_recursion_limit();
+    Value::deserialize(&mut json).expect("it was written as JSON")
+}
+
+/// A number, as that of a metric; infinities and NaN, for which JSON has none, as text.
+pub(crate) fn float_value(value: f64) -> Value {
+    let value = node_value(&Node::Float(value), &[]);
+    value.get("float").cloned().unwrap_or(value)
 }
 
 /// Depth of nesting of the tree; a plain value has depth 0.

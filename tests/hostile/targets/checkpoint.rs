@@ -35,14 +35,19 @@ pub(crate) fn run(data: &[u8]) {
     check(&files, how % 3 > 0, how & 64 == 0);
 }
 
-/// Reads a checkpoint of these files in every way that there is.
-pub(crate) fn check(files: &Files, forged: bool, verify: bool) {
-    let bytes = files.values().map(Vec::len).sum();
+/// A run that holds a checkpoint of these files.
+pub(crate) fn shelved(files: &Files) -> Run {
     let mut shelf = Shelf::default();
     for (name, bytes) in files {
         shelf.put(format!("run/step-{STEP}/{name}"), bytes.clone());
     }
-    let run = Run::new(Arc::new(shelf), "run");
+    Run::new(Arc::new(shelf), "run")
+}
+
+/// Reads a checkpoint of these files in every way that there is.
+pub(crate) fn check(files: &Files, forged: bool, verify: bool) {
+    let bytes = files.values().map(Vec::len).sum();
+    let run = shelved(files);
     let info = bounded(bytes, ROOM, || run.info(STEP));
     let listing = bounded(bytes, ROOM, || run.checkpoints());
     let load = |step| run.open(step, verify).and_then(|opened| opened.load());
