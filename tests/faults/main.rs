@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 mod campaign;
+mod exported;
 mod failing;
 mod failing_on;
 mod fsync;
