@@ -14,6 +14,8 @@ mod life;
 mod linked;
 mod order;
 mod power;
+#[cfg(target_os = "linux")]
+mod refused;
 mod replaced;
 mod scenario;
 mod single;
