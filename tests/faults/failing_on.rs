@@ -13,8 +13,8 @@ const EIO: i32 = 5;
 
 /// Of the calls that follow, the power goes at every so many.
 const STRIDE: usize = 47;
-/// The most calls that it takes to undo a change of names that could not be synced.
-const WAY_BACK: usize = 4;
+/// The calls that it takes to undo a change of names that could not be synced, and to begin removing what was staged.
+const WAY_BACK: usize = 8;
 
 /// The `nth` call from now fails, and so do those after it, `count` in all; the machine stops at call `stop`
 /// after the first of them.
