@@ -172,23 +172,26 @@ impl<'a> Export<'a> {
         sweep_target(storage, parent, name)?;
         let directory = stage(storage, parent, name)?;
         let at = parent.join(&directory);
-        let mut settled = true;
-        let published = write(&at).and_then(|()| {
-            let staged = match change(&directory, name) {
-                Change::File { .. } => format!("{directory}/{name}"),
-                _ => directory.clone(),
-            };
-            publish(storage, parent, change(&staged, name)).map_err(|error| {
-                // Names may have changed already: what is staged may be all that a power cut leaves.
-                settled = error.unchanged;
-                RestoreError::Io(error.into())
-            })
-        });
-        // What was staged, or what was replaced by it.
-        if settled && let Err(error) = remove_tree(storage, &at) {
-            log::warn!("{} is left behind: {error}", at.display());
-        }
-        published
+        let discard = || {
+            if let Err(error) = remove_tree(storage, &at) {
+                log::warn!("{} is left behind: {error}", at.display());
+            }
+        };
+        write(&at).inspect_err(|_| discard())?;
+        let staged = match change(&directory, name) {
+            Change::File { .. } => format!("{directory}/{name}"),
+            _ => directory.clone(),
+        };
+        publish(storage, parent, change(&staged, name)).map_err(|error| {
+            // Where names may have changed already, a power cut may show what is there by its old name.
+            if error.unchanged {
+                discard();
+            }
+            io::Error::from(error)
+        })?;
+        // What was replaced, or held the file.
+        discard();
+        Ok(())
     }
 
     /// Writes and syncs one tensor file; every byte is compared on its way.

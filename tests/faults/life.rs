@@ -167,8 +167,8 @@ impl Life {
     }
 }
 
-/// An open run holds its lock and its checkpoints, and nothing else.
-fn check_names(disk: &Disk) {
+/// A run that was just opened, or closed after all went well, holds its lock and its checkpoints, and nothing else.
+pub(crate) fn check_names(disk: &Disk) {
     for entry in disk.list(RUN.as_ref()).unwrap() {
         let name = entry.name.to_str().unwrap();
         let expected = match entry.kind {

@@ -15,6 +15,8 @@ mod linked;
 mod looking;
 mod order;
 mod power;
+#[cfg(target_os = "linux")]
+mod refused;
 mod replaced;
 mod scenario;
 mod single;

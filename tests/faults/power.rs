@@ -5,7 +5,7 @@ use std::fmt;
 use pitstop::storage::simulated::{Call, Disk, Fault, Outcome};
 
 use crate::campaign::{Trying, run, seed};
-use crate::life::Life;
+use crate::life::{Life, check_names};
 use crate::scenario::{ALL, Scenario};
 use crate::time_limit::limited_to;
 use crate::world::{look, world};
@@ -89,6 +89,7 @@ fn a_power_cut_at_any_call_takes_nothing_that_was_reported_and_leaves_nothing_ha
                 let calls = life.disk.calls();
                 let Some(call) = calls.get(stop) else {
                     life.check_sight();
+                    check_names(&life.disk);
                     assert_eq!(&world(&look(&life.disk)), life.ledger.settled());
                     return (cut(scenario, &life, 4, "cut when all was done"), false);
                 };
