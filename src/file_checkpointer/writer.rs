@@ -10,8 +10,9 @@ use super::{CheckpointInfo, Reads, SaveOptions, Ticket, Transfer};
 use crate::commit::{Bin, Change, publish, remove_tree, stage};
 use crate::format::{
     Expected, FormatError, MANIFEST, Manifest, Plan, PlanOptions, PlannedFile, Source, plan,
+    tensor_keys,
 };
-use crate::snapshot::{self, Arena, Capture, can_borrow, capture, fill_checksums};
+use crate::snapshot::{self, Arena, Capture, can_borrow, capture, fill_checksums, first_changed};
 use crate::state::{Data, Memory, State, Tensor};
 use crate::storage::{Content, Fill, NewFile, Segment, Storage, fill};
 
@@ -219,12 +220,13 @@ fn write_files(
             ticket.timings.note_link(file.entry.size);
         }
     }
-    let (mut borrowed, mut still) = (Vec::new(), Vec::new());
+    let (mut borrowed, mut still, mut exposed) = (Vec::new(), Vec::new(), Vec::new());
     for file in &plan.files {
         if let Source::Write { head, parts } = &file.source {
             let tensors: Vec<&Tensor> = parts.iter().map(|&part| part_of(state, part)).collect();
             let may_change = !tensors.iter().all(|tensor| can_borrow(tensor));
             let files = if may_change {
+                exposed.extend_from_slice(parts);
                 &mut borrowed
             } else {
                 &mut still
@@ -235,9 +237,25 @@ fn write_files(
     let progress = |bytes| ticket.advance(bytes);
     // What must not change meanwhile is written first.
     write_all(site, borrowed, &progress, ticket)?;
+    check_unchanged(state, &exposed)?;
     ticket.reads_only(Reads::Nothing);
     write_all(site, still, &progress, ticket)?;
     Ok(plan)
+}
+
+/// What is written from where it lies is read twice: for its checksum, and for the file. If somebody changed it in
+/// between, the file is not what the checksum says, and the memory most likely neither.
+fn check_unchanged(state: &State, parts: &[(usize, Option<usize>)]) -> io::Result<()> {
+    let tensors: Vec<&Tensor> = parts.iter().map(|&part| part_of(state, part)).collect();
+    let Some(changed) = first_changed(&tensors) else {
+        return Ok(());
+    };
+    let name = tensor_keys(state).swap_remove(parts[changed].0);
+    let why = "it was changed while it was written; change nothing until the call that saves has returned";
+    Err(io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("{name}: {why}"),
+    ))
 }
 
 fn part_of(state: &State, (tensor, piece): (usize, Option<usize>)) -> &Tensor {

@@ -13,6 +13,7 @@ mod stream;
 mod tensor_reader;
 mod transfer;
 mod watch;
+mod witness;
 
 pub use arena::Arena;
 pub use capture::{Capture, can_borrow, capture, fill_checksums};
@@ -21,3 +22,4 @@ pub use load::{ReadError, Target, load, load_into, verify, verify_all};
 pub use tensor_reader::TensorReader;
 pub use transfer::read_at;
 pub use watch::Watch;
+pub use witness::first_changed;

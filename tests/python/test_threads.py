@@ -310,3 +310,34 @@ def test_a_dict_may_change_in_another_thread_while_it_is_saved(checkpointer):
             saved.set()
 
     all_at_once(change, save)
+
+
+@pytest.mark.parametrize("limit", [0, 8_000_000, None])
+def test_what_others_change_meanwhile_is_never_committed_damaged(run, limit):
+    changing = np.zeros(4_000_000)
+    over = threading.Event()
+
+    def change():
+        while not over.is_set():
+            changing[:] += 1
+
+    saved = []
+    with (
+        pitstop.AsyncCheckpointer(run, memory_limit=limit) as checkpointer,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        changes = pool.submit(change)
+        try:
+            for step in range(8):
+                try:
+                    checkpointer.save(step, {"changing": changing}).result()
+                    saved.append(step)
+                except pitstop.SaveError as error:
+                    assert "changing: it was changed while it was written" in str(error)
+        finally:
+            over.set()
+        changes.result()
+        for step in saved:
+            checkpointer.restore(step)
+    assert disk.whole_steps(run) == saved
+    assert limit is not None or len(saved) == 8
