@@ -13,6 +13,7 @@ pub mod simulated;
 
 use std::ffi::OsString;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -207,6 +208,11 @@ pub trait StoredFile: Send + Sync {
     ///
     /// Whatever the system reports; `UnexpectedEof` if there are not as many bytes.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// The file of the system, to be mapped; `None` if there is none.
+    fn file(&self) -> Option<&File> {
+        None
+    }
 
     /// Makes its bytes durable, whoever wrote them and however long ago.
     ///

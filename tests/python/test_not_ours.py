@@ -177,3 +177,27 @@ def test_a_reader_never_mixes_two_checkpoints_of_one_step(run, how):
         finally:
             stop.set()
             writer.result()
+
+
+@pytest.mark.parametrize("how", [{}, {"mmap": True}], ids=["verified", "mmap"])
+def test_a_reader_never_mixes_two_checkpoints_of_one_path(tmp_path, how):
+    # Files were mapped by name, one after the other: some before the checkpoint was replaced, and some after.
+    program = """
+        import sys, numpy as np, pitstop
+        for number in range(200):
+            state = {f"part{i}": {"w": np.full(100, float(number))} for i in range(30)}
+            pitstop.save(sys.argv[1], state, overwrite=True, fsync=False)
+            if number == 0:
+                print("ready", flush=True)
+    """
+    path = tmp_path / "latest"
+    writer = child.start(program, path)
+    try:
+        child.read_until(writer, "ready")
+        while writer.poll() is None:
+            parts = pitstop.restore(path, **how)
+            assert len({float(part["w"][-1]) for part in parts.values()}) == 1
+    finally:
+        writer.kill()
+        code, _, errors = child.end(writer)
+    assert code == 0, errors

@@ -125,3 +125,12 @@ def test_a_read_only_run_can_be_read(run):
         assert_same(state_at(2), pitstop.restore(run))
         assert_same(state_at(2), pitstop.restore(run / "step-2", mmap=True))
         assert [info.step for info in pitstop.checkpoints(run)] == [1, 2]
+
+
+def test_a_checkpoint_with_a_nan_beside_its_state_can_be_mapped(run):
+    """It was compared with itself to see whether it had been replaced, until it was equal: NaN never is."""
+    nan = float("nan")
+    pitstop.save(run, state_at(1), step=1, metrics={"loss": nan})
+    pitstop.save(run, state_at(2), step=2, metadata={"rate": nan})
+    for step in (1, 2):
+        assert_same(state_at(step), pitstop.restore(run, step, mmap=True))
