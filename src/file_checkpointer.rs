@@ -13,7 +13,7 @@ mod transfer;
 mod verify;
 mod writer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -290,6 +290,7 @@ impl FileCheckpointer {
                 manifest,
                 expected: Vec::new(),
                 synced: false,
+                versions: HashMap::new(),
             })
         })
     }
