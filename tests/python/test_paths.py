@@ -43,6 +43,16 @@ def test_pitstop_save_with_a_step_adds_to_a_run(run):
         assert checkpointer.latest() == 4
 
 
+@pytest.mark.parametrize("step", [None, 5])
+def test_a_directory_that_cannot_be_used_is_a_save_error(tmp_path, step):
+    """With a step it was a bare OSError: the lock could not be taken."""
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(pitstop.SaveError, match="Error when saving the state: ") as caught:
+        pitstop.save(tmp_path / "file" / "run", state_at(5), step=step)
+    assert isinstance(caught.value.__cause__, NotADirectoryError)
+    assert str(tmp_path / "file") in str(caught.value.__cause__.filename)
+
+
 def test_pitstop_restore_takes_a_run_or_one_checkpoint(checkpointer, run):
     save_all(checkpointer, 1, 2)
     assert pitstop.restore(run)["step"] == 2
