@@ -61,6 +61,20 @@ def test_a_directory_that_is_no_checkpoint_is_not_replaced_even_on_request(run):
     assert not disk.leftovers(run)
 
 
+@pytest.mark.parametrize("name", ["single", "run/step-1"])
+def test_a_checkpoint_is_not_opened_as_a_run(tmp_path, run, name):
+    # It was, and had no steps: training began from zero without a word.
+    save(run, 1, 1)
+    pitstop.save(tmp_path / "single", {"w": np.ones(3)})
+    path = tmp_path / name
+    before = disk.everything(path)
+    with pytest.raises(OSError, match="one checkpoint; name the directory of its run"):
+        pitstop.AsyncCheckpointer(path)
+    with pytest.raises(pitstop.SaveError, match="one checkpoint; name the directory of its run"):
+        pitstop.save(path, {"w": np.ones(3)}, step=2)
+    assert disk.everything(path) == before
+
+
 def test_a_damaged_step_may_be_saved_again(run):
     # A run that fell back to an older step reaches the damaged one again.
     for step in (1, 2):
