@@ -318,9 +318,14 @@ fn choose<'py>(
     logging::drain(py)?;
     let (found, damaged) = found.map_err(|error| to_error(py, error))?;
     for Damaged { step, error } in &damaged {
+        let what = if error.is_damage() {
+            "is damaged"
+        } else {
+            "cannot be read"
+        };
         errors::warn(
             py,
-            &format!("step {step} is damaged and was passed over: {error}"),
+            &format!("step {step} {what} and was passed over: {error}"),
         )?;
     }
     match found {
