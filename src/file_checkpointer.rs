@@ -13,7 +13,7 @@ mod transfer;
 mod verify;
 mod writer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,6 +21,7 @@ use crate::checkpointer::{Checkpointer, CheckpointerError};
 use crate::commit::{
     self, Bin, Change, Decision, Hidden, Purpose, Retention, publish, remove_tree,
 };
+use crate::format::MANIFEST;
 use crate::snapshot::Arena;
 use crate::state::State;
 use crate::storage::{Local, Lock, LockError, Storage};
@@ -125,7 +126,8 @@ impl FileCheckpointer {
     ///
     /// # Errors
     ///
-    /// [`LockError::Held`] if another checkpointer writes there; [`LockError::Io`] if it cannot be used.
+    /// [`LockError::Held`] if another checkpointer writes there; [`LockError::Io`] if it cannot be used, or is itself
+    /// one checkpoint.
     pub fn open(
         directory: impl AsRef<Path>,
         options: Options,
@@ -146,6 +148,7 @@ impl FileCheckpointer {
     ) -> Result<FileCheckpointer, LockError> {
         let directory = directory.as_ref();
         storage.create_dir_all(directory).map_err(LockError::Io)?;
+        refuse_checkpoint(storage.as_ref(), directory)?;
         let lock = storage.lock(&directory.join(LOCK))?;
         commit::sweep(storage.as_ref(), directory).map_err(LockError::Io)?;
         let run = Run::new(storage, directory);
@@ -290,6 +293,7 @@ impl FileCheckpointer {
                 manifest,
                 expected: Vec::new(),
                 synced: false,
+                versions: HashMap::new(),
             })
         })
     }
@@ -341,6 +345,16 @@ impl Drop for FileCheckpointer {
         // While the lock is still held.
         self.bin.empty(self.run.storage().as_ref());
     }
+}
+
+/// A checkpoint has no steps, and so would be taken for a run that has not begun.
+fn refuse_checkpoint(storage: &dyn Storage, directory: &Path) -> std::io::Result<()> {
+    if storage.kind(&directory.join(MANIFEST))?.is_none() {
+        return Ok(());
+    }
+    let why = "this is one checkpoint; name the directory of its run";
+    let why = format!("{}: {why}", directory.display());
+    Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, why))
 }
 
 /// Saves one checkpoint as the directory `path`, which must not exist yet unless it is to be overwritten.

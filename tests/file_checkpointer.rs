@@ -173,6 +173,44 @@ fn unchanged_files_are_linked_and_survive_their_origin() {
     assert_eq!(inode(3), inode(4));
 }
 
+/// Only its length was compared: what somebody had put in its place was linked by all later saves, and the bytes in
+/// memory were lost.
+#[test]
+#[cfg(unix)]
+fn a_file_that_is_not_what_was_written_any_more_is_not_linked_to() {
+    use std::os::unix::fs::MetadataExt;
+    let directory = tempfile::tempdir().unwrap();
+    let checkpointer = open(directory.path(), Options::default());
+    let file = |step: usize| {
+        let name = format!("step-{step}/model.safetensors");
+        directory.path().join(name)
+    };
+    let replace = |step: usize, by_another: bool| {
+        let mut bytes = fs::read(file(step)).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        if by_another {
+            fs::remove_file(file(step)).unwrap();
+        }
+        fs::write(file(step), bytes).unwrap();
+        // As `cp -p` does; and so that no two times are alike by chance.
+        let written = fs::File::options().write(true).open(file(step)).unwrap();
+        written.set_modified(std::time::UNIX_EPOCH).unwrap();
+    };
+    save(&checkpointer, 1, 1);
+    replace(1, true);
+    save(&checkpointer, 2, 1);
+    replace(2, false);
+    save(&checkpointer, 3, 1);
+    save(&checkpointer, 4, 1);
+    let is_intact = |step| {
+        let opened = checkpointer.run().open(step, true).unwrap();
+        opened.verify().is_ok()
+    };
+    assert_eq!([1, 2, 3, 4].map(is_intact), [false, false, true, true]);
+    let inode = |step| fs::metadata(file(step)).unwrap().ino();
+    assert_eq!(inode(3), inode(4));
+}
+
 #[test]
 #[cfg(unix)]
 fn a_checkpoint_that_was_only_found_is_not_linked_to() {

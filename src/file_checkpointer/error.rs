@@ -80,10 +80,17 @@ impl RestoreError {
         }
     }
 
-    /// Whether another checkpoint may do instead: this one is damaged, misplaced, or gone.
+    /// Whether it is damaged, misplaced, or gone.
     pub fn is_damage(&self) -> bool {
         use RestoreError::{Corrupt, Misplaced, NotFound};
         matches!(self, Corrupt { .. } | Misplaced { .. } | NotFound { .. })
+    }
+
+    /// Whether another checkpoint may do instead: it is damage, or whoever reads has no permission for this one. Any
+    /// other error of the system may hit the next one as well.
+    pub fn may_be_passed_over(&self) -> bool {
+        let is_closed = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+        self.is_damage() || matches!(self, RestoreError::Io(error) if is_closed(error))
     }
 }
 

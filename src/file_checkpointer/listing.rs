@@ -50,7 +50,9 @@ impl Run {
                 match self.listed(step, &mut seen) {
                     Ok(listed) => checkpoints.push(listed),
                     Err(error) if error.is_damage() && self.has_vanished(step) => vanished = true,
-                    Err(error @ RestoreError::Io(_)) => return Err(error),
+                    Err(error @ RestoreError::Io(_)) if !error.may_be_passed_over() => {
+                        return Err(error);
+                    }
                     Err(error) => damaged.push(Damaged { step, error }),
                 }
             }

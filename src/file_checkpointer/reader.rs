@@ -1,6 +1,7 @@
 //! Opening a checkpoint: the manifest is read, every file it lists is opened and compared with it.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +20,10 @@ pub(super) const LARGEST_MANIFEST: u64 = 4 << 30;
 
 /// How often a directory is looked at that is there and has no manifest.
 const LOOKS: usize = 4;
+
+/// How often opening a checkpoint is begun that is replaced meanwhile. Each replacement is a whole save, so that the
+/// second time is nearly always enough.
+pub(super) const ATTEMPTS: usize = 100;
 
 /// A checkpoint that was opened. Its files stay readable, whatever happens to the directory.
 #[derive(Debug, Clone)]
@@ -71,6 +76,10 @@ impl ReadAt for Source {
     fn name(&self) -> &str {
         &self.path
     }
+
+    fn file(&self) -> Option<&File> {
+        self.file.file()
+    }
 }
 
 /// Reads the manifest of the checkpoint at `path`, without its tree and tensors.
@@ -93,18 +102,37 @@ pub(super) fn open(
     path: &Path,
     verify: bool,
 ) -> Result<(Manifest, Opened), RestoreError> {
+    for _ in 0..ATTEMPTS {
+        if let Some(opened) = open_unless_replaced(storage, path, verify)? {
+            return Ok(opened);
+        }
+    }
+    Err(replaced_too_often(path))
+}
+
+pub(super) fn replaced_too_often(path: &Path) -> RestoreError {
+    let why = format!("{} is replaced whenever it is opened", path.display());
+    io::Error::new(io::ErrorKind::ResourceBusy, why).into()
+}
+
+/// As [`open`]; `None` if another checkpoint took its place meanwhile.
+fn open_unless_replaced(
+    storage: &dyn Storage,
+    path: &Path,
+    verify: bool,
+) -> Result<Option<(Manifest, Opened)>, RestoreError> {
     let bytes = read_manifest(storage, path)?;
     let mut manifest = parse(path, &bytes, Manifest::parse)?;
     let mut files = HashMap::new();
     for (name, entry) in &manifest.files {
         match open_file(storage, &path.join(name), entry) {
             Ok(file) => files.insert(name.as_str(), file),
-            Err(_) if !is_still(storage, path, &bytes) => return open(storage, path, verify),
+            Err(_) if !is_still(storage, path, &bytes)? => return Ok(None),
             Err(error) => return Err(error),
         };
     }
-    if !is_still(storage, path, &bytes) {
-        return open(storage, path, verify);
+    if !is_still(storage, path, &bytes)? {
+        return Ok(None);
     }
     let by_file = stretches_by_file(&manifest);
     check_coverage(path, &manifest, &by_file)?;
@@ -123,22 +151,32 @@ pub(super) fn open(
         root: std::mem::take(&mut manifest.root),
         tensors,
     };
-    Ok((manifest, Opened { info, state }))
+    Ok(Some((manifest, Opened { info, state })))
 }
 
 /// Whether the checkpoint there is the one whose manifest was read, so that the files opened since are its
 /// own. Only reading the same manifest again says so: one that cannot be found may be in the middle of being
-/// replaced. Each replacement is a whole save, so trying again does not go on for long.
-pub(super) fn is_still(storage: &dyn Storage, path: &Path, manifest: &[u8]) -> bool {
-    let Ok(file) = open_manifest(storage, path) else {
-        return false;
+/// replaced. Bytes are compared, and not what they mean: a NaN is not equal to itself.
+///
+/// # Errors
+///
+/// [`RestoreError::Io`] if the manifest cannot be opened, which tells nothing: there may be no file descriptor left.
+pub(super) fn is_still(
+    storage: &dyn Storage,
+    path: &Path,
+    manifest: &[u8],
+) -> Result<bool, RestoreError> {
+    let file = match open_manifest(storage, path) {
+        Ok(file) => file,
+        Err(error @ RestoreError::Io(_)) => return Err(error),
+        Err(_) => return Ok(false),
     };
     let mut buffer = vec![0; manifest.len().min(BLOCK)];
     let same = |(i, expected): (usize, &[u8])| {
         let now = &mut buffer[..expected.len()];
         file.read_at((i * BLOCK) as u64, now).is_ok() && now == expected
     };
-    file.len() == manifest.len() as u64 && manifest.chunks(BLOCK).enumerate().all(same)
+    Ok(file.len() == manifest.len() as u64 && manifest.chunks(BLOCK).enumerate().all(same))
 }
 
 pub(super) fn read_manifest(storage: &dyn Storage, path: &Path) -> Result<Vec<u8>, RestoreError> {

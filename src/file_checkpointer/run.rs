@@ -132,7 +132,8 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// As [`candidates`](Self::candidates). Damaged ones are left out.
+    /// As [`candidates`](Self::candidates). Damaged ones are left out, and so are, with a warning in the log, those
+    /// that there is no permission to read.
     pub fn checkpoints(&self) -> Result<Vec<CheckpointInfo>, RestoreError> {
         while_they_vanish(|| {
             let (mut found, mut vanished) = (Vec::new(), false);
@@ -142,6 +143,9 @@ impl Run {
                     Err(error) if error.is_damage() => {
                         log::debug!("{error}");
                         vanished |= self.has_vanished(step);
+                    }
+                    Err(error) if error.may_be_passed_over() => {
+                        log::warn!("checkpoint left out: {error}");
                     }
                     Err(error) => return Err(error),
                 }
@@ -211,6 +215,9 @@ impl Run {
                         log::debug!("{error}");
                         vanished |= self.has_vanished(step);
                     }
+                    Err(error) if error.may_be_passed_over() => {
+                        log::warn!("checkpoint left out: {error}");
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -275,12 +282,13 @@ impl Run {
     }
 
     /// Tries the checkpoints from the newest on until `restore` succeeds; returns what it made of the first
-    /// intact one, and the damaged ones passed over. A warning is logged for each of those.
+    /// intact one, and those passed over: damaged ones, and those that there is no permission to read. A warning is
+    /// logged for each of those.
     ///
     /// # Errors
     ///
-    /// An error that is no damage, at once; or, if all are damaged, that of the newest one. A directory that
-    /// has no manifest is passed over too, but is no checkpoint to fail for.
+    /// Any other error, at once; or, if all are passed over, that of the newest one. A directory that has no
+    /// manifest is passed over too, but is no checkpoint to fail for.
     pub fn newest_intact<T>(
         &self,
         mut restore: impl FnMut(u64) -> Result<T, RestoreError>,
@@ -291,7 +299,9 @@ impl Run {
                 match restore(step) {
                     Ok(restored) => return Ok(((Some(restored), damaged), false)),
                     Err(error) if error.is_damage() && self.has_vanished(step) => vanished = true,
-                    Err(error) if error.is_damage() => damaged.push(Damaged { step, error }),
+                    Err(error) if error.may_be_passed_over() => {
+                        damaged.push(Damaged { step, error });
+                    }
                     Err(error) => return Err(error),
                 }
             }

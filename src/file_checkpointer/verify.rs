@@ -64,7 +64,7 @@ fn verify(
     step: Option<u64>,
     watch: Watch<'_>,
 ) -> Result<Verification, RestoreError> {
-    loop {
+    for _ in 0..reader::ATTEMPTS {
         let mut found = Verification {
             path: path.to_owned(),
             files: 1,
@@ -96,10 +96,12 @@ fn verify(
         }
         watch.check()?;
         // Somebody may have replaced the checkpoint meanwhile; what was found then is of neither.
-        if found.damage.is_empty() || reader::is_still(storage, path, &bytes) {
+        let is_still = || reader::is_still(storage, path, &bytes).unwrap_or(false);
+        if found.damage.is_empty() || is_still() {
             return Ok(found);
         }
     }
+    Err(reader::replaced_too_often(path))
 }
 
 /// Looks at all that the manifest lists, and at what it does not.

@@ -1,6 +1,6 @@
 //! Writing one checkpoint: staged under a hidden name, synced, then published.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::format::{
 };
 use crate::snapshot::{self, Arena, Capture, can_borrow, capture, fill_checksums, first_changed};
 use crate::state::{Data, Memory, State, Tensor};
-use crate::storage::{Content, Fill, NewFile, Segment, Storage, fill};
+use crate::storage::{Content, FileVersion, Fill, NewFile, Segment, Storage, fill};
 
 /// Where a checkpoint goes.
 pub(super) struct Site<'a> {
@@ -38,6 +38,9 @@ pub(super) struct Saved {
     /// Its files were synced here. One that was only read may be known to memory alone: it was copied there just
     /// now, or saved without syncs.
     pub(super) synced: bool,
+    /// Its files as they were written or linked here, by name, where that is known: what has their names by now
+    /// may be something else.
+    pub(super) versions: HashMap<String, FileVersion>,
 }
 
 /// A checkpoint whose unchanged files may be linked, and where it is.
@@ -157,6 +160,7 @@ fn prepare(
     };
     let plan = plan.map_err(|(Attempt::LinkFailed(error) | Attempt::Failed(error))| error)?;
     let expected = plan.expected(&PlanOptions::default());
+    let versions = versions(site, staged, &plan);
     let manifest = manifest(step, state, options, plan);
     let bytes = manifest.to_bytes().map_err(invalid)?;
     let manifest_file = vec![(
@@ -169,8 +173,19 @@ fn prepare(
         manifest,
         expected,
         synced: true,
+        versions,
     };
     Ok((saved, replaces))
+}
+
+/// What the files are, now that they are written and hidden: nobody else has had a hand in them.
+fn versions(site: &Site<'_>, staged: &str, plan: &Plan) -> HashMap<String, FileVersion> {
+    let version = |file: &PlannedFile| {
+        let path = site.parent.join(staged).join(&file.name);
+        let version = site.storage.version(&path).ok().flatten()?;
+        Some((file.name.clone(), version))
+    };
+    plan.files.iter().filter_map(version).collect()
 }
 
 /// Only a checkpoint is ever replaced. Whatever else has its name belongs to somebody else.
@@ -215,9 +230,9 @@ fn write_files(
             let (old, saved) =
                 previous.ok_or_else(|| Attempt::LinkFailed(io::ErrorKind::NotFound.into()))?;
             let nbytes = file.entry.size;
-            link_file(site, &old.join(name), &at(file), nbytes, saved.synced)
+            link_file(site, (old, name.as_str()), &at(file), nbytes, saved)
                 .map_err(Attempt::LinkFailed)?;
-            ticket.timings.note_link(file.entry.size);
+            ticket.timings.note_link(nbytes);
         }
     }
     let (mut borrowed, mut still, mut exposed) = (Vec::new(), Vec::new(), Vec::new());
@@ -341,20 +356,35 @@ fn write_all(
     Ok(())
 }
 
-/// Links a file of the previous checkpoint, if it still is as long as it was. As one that is written, it is
-/// durable on return.
-fn link_file(site: &Site<'_>, from: &Path, to: &Path, nbytes: u64, synced: bool) -> io::Result<()> {
-    let file = site.storage.open(from)?;
+/// Links a file of the previous checkpoint, if it still is the one that was written; where that is not known, if
+/// it is as long as it was. As one that is written, it is durable on return.
+fn link_file(
+    site: &Site<'_>,
+    (old, name): (&Path, &str),
+    to: &Path,
+    nbytes: u64,
+    saved: &Saved,
+) -> io::Result<()> {
+    let from = old.join(name);
+    let refuse = |why: &str| {
+        let why = format!("{} {why}", from.display());
+        io::Error::new(io::ErrorKind::InvalidData, why)
+    };
+    let file = site.storage.open(&from)?;
     if file.len() != nbytes {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("{} was cut off", from.display()),
-        ));
+        return Err(refuse("was cut off"));
     }
-    if !synced {
+    if !saved.synced {
         file.sync()?;
     }
-    site.storage.hard_link(from, to)
+    site.storage.hard_link(&from, to)?;
+    // Under its new name, which is hidden: the old one may stand for another file at any time.
+    match saved.versions.get(name) {
+        Some(&written) if site.storage.version(to)? != Some(written) => {
+            Err(refuse("is not what was written"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn manifest(step: u64, state: &State, options: &SaveOptions, plan: Plan) -> Manifest {

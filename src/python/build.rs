@@ -1,6 +1,7 @@
 //! From a state back to Python objects.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::atomic::AtomicBool;
 
 use pyo3::exceptions::PyValueError;
@@ -14,7 +15,7 @@ use super::flatten::FACTORIES;
 use super::known::Std;
 use super::tensor::Memory;
 use crate::snapshot::{Layout, ReadError, Target, load_into};
-use crate::state::{DType, Data, Node, State, Tensor, TensorRef};
+use crate::state::{DType, Data, Node, ReadAt, State, Tensor, TensorRef};
 
 /// Tensors below this many bytes share memory with others, since each piece of memory has its cost.
 const SMALL: u64 = 64 << 10;
@@ -99,21 +100,26 @@ pub(super) fn map(state: State, stop: &AtomicBool) -> Result<Loaded, ReadError> 
         wanted[leaf.index] = true;
         swapped[leaf.index] |= is_swapped(leaf, &tensors[leaf.index]);
     });
-    let mut lengths: HashMap<String, u64> = HashMap::new();
+    let mut files: HashMap<&str, (&dyn ReadAt, u64)> = HashMap::new();
     for (tensor, _) in tensors.iter().zip(&wanted).filter(|(_, wanted)| **wanted) {
         if let Data::Stored(stored) = &tensor.data {
-            let end = lengths.entry(stored.source.name().to_owned()).or_default();
+            let source = stored.source.as_ref();
+            let (_, end) = files.entry(source.name()).or_insert((source, 0));
             *end = (*end).max(stored.offset + tensor.nbytes());
         }
     }
     let mut memories = Vec::new();
     let mut maps = HashMap::new();
-    for (path, len) in lengths {
-        let mapped = Memory::map_file(path.as_ref(), len).map_err(|source| ReadError::Io {
-            tensor: path.clone(),
+    for (path, (source, len)) in files {
+        // The file that was opened and compared: by now another may have its name.
+        let file = source
+            .file()
+            .ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported));
+        let mapped = file.and_then(|file| Memory::map_file(file, len));
+        memories.push(mapped.map_err(|source| ReadError::Io {
+            tensor: path.to_owned(),
             source,
-        })?;
-        memories.push(mapped);
+        })?);
         maps.insert(path, memories.len() - 1);
     }
     let mut places = vec![None; tensors.len()];

@@ -54,7 +54,7 @@ use crate::storage::LockError;
 ///
 /// Raises:
 ///     DirectoryLockedError: Another checkpointer writes there; the message names its process.
-///     OSError: The directory cannot be made or used.
+///     OSError: The directory cannot be made or used, or is itself one checkpoint.
 ///
 /// Example:
 ///     >>> with pitstop.AsyncCheckpointer("runs/exp1") as ckpt:

@@ -109,6 +109,7 @@ pub(super) fn checkpoints(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Checkpo
 /// Raises:
 ///     UnsupportedTypeError: The state holds something that cannot be saved.
 ///     StepExistsError: There is something at ``path``, or the step was saved before.
+///     DirectoryLockedError: Somebody else writes into that run.
 ///     SaveError: It failed; ``__cause__`` is the ``OSError``. What was there before is as it was.
 #[pyfunction]
 #[pyo3(signature = (path, state, *, step=None, metrics=None, metadata=None, overwrite=false, fsync=true))]
@@ -205,7 +206,10 @@ impl Failed {
         };
         match self {
             Failed::Exists(path) => exists(&path),
-            Failed::Lock(error) => locked(py, &error),
+            Failed::Lock(LockError::Io(error)) => {
+                errors::failed_save(py, &CheckpointerError::IOError(error))
+            }
+            Failed::Lock(held @ LockError::Held { .. }) => locked(py, &held),
             Failed::Save(error) => {
                 let cause = errors::io_cause(&error);
                 if cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::AlreadyExists) {

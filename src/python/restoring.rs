@@ -232,18 +232,6 @@ impl Apart {
         Ok(Restored::InFiles(state))
     }
 
-    /// The same of a run that somebody else may be writing to.
-    fn restore_of(&self, run: &Run, step: u64, verify: bool) -> Result<Restored, RestoreError> {
-        loop {
-            let opened = run.open(step, verify)?;
-            let restored = self.restore(&run.path(step), opened.state)?;
-            // Maps are made by name, so the step may have been replaced in between.
-            if !self.mmap || run.info(step)? == opened.info {
-                return Ok(restored);
-            }
-        }
-    }
-
     fn reads_everything(&self) -> bool {
         self.only.is_none() && !self.mmap
     }
@@ -295,7 +283,10 @@ pub(super) fn directly<'py>(
     }
     let attempt = |step: u64| {
         let (run, apart) = (run.clone(), request.apart.clone());
-        aside(py, move || apart.restore_of(&run, step, verify))
+        aside(py, move || {
+            let opened = run.open(step, verify)?;
+            apart.restore(&run.path(step), opened.state)
+        })
     };
     choose(py, run, step, request, attempt)
 }
@@ -327,9 +318,14 @@ fn choose<'py>(
     logging::drain(py)?;
     let (found, damaged) = found.map_err(|error| to_error(py, error))?;
     for Damaged { step, error } in &damaged {
+        let what = if error.is_damage() {
+            "is damaged"
+        } else {
+            "cannot be read"
+        };
         errors::warn(
             py,
-            &format!("step {step} is damaged and was passed over: {error}"),
+            &format!("step {step} {what} and was passed over: {error}"),
         )?;
     }
     match found {

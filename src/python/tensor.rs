@@ -8,6 +8,7 @@ mod ground;
 mod lend;
 
 use std::ffi::{c_char, c_int, c_void};
+use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -188,20 +189,9 @@ impl Memory {
         })
     }
 
-    /// A private, writable map of a file of at least `len` bytes: changes stay in this process.
-    pub(super) fn map_file(path: &std::path::Path, len: u64) -> io::Result<Memory> {
-        let mut options = std::fs::OpenOptions::new();
-        options.read(true);
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::OpenOptionsExt;
-            // As where the file was opened to look at it, under the same name.
-            let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-            options.custom_flags(flags.bits() as i32);
-        }
-        let file = options.open(path)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() || metadata.len() < len {
+    /// A private, writable map of a regular file of at least `len` bytes: changes stay in this process.
+    pub(super) fn map_file(file: &File, len: u64) -> io::Result<Memory> {
+        if file.metadata()?.len() < len {
             return Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
                 "the file is not as long as it was written",
@@ -209,7 +199,7 @@ impl Memory {
         }
         // SAFETY: checkpoints are never changed in place; what a foreign process does to the file while it
         // is mapped is outside what any process can guard against, and documented for `mmap=True`.
-        let map = unsafe { memmap2::MmapOptions::new().map_copy(&file)? };
+        let map = unsafe { memmap2::MmapOptions::new().map_copy(file)? };
         Ok(Memory {
             bytes: Arc::new(Bytes::Mapped(map)),
         })

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -34,6 +35,11 @@ pub trait ReadAt: Send + Sync {
 
     /// What to call it in an error: the path of a file.
     fn name(&self) -> &str;
+
+    /// The open file that it reads from, to be mapped; `None` if it is no file of the system.
+    fn file(&self) -> Option<&File> {
+        None
+    }
 }
 
 /// Where the bytes of a tensor lie.

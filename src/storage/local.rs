@@ -23,7 +23,7 @@ use unix as system;
 use windows as system;
 
 #[cfg(unix)]
-use super::FileId;
+use super::{FileId, FileVersion};
 use super::{Entry, EntryKind, Lock, LockError, NewFile, PathError, Storage, StoredFile};
 
 /// The file system of the machine. Modes of what it creates respect the umask.
@@ -113,6 +113,12 @@ impl Storage for Local {
         }
     }
 
+    #[cfg(unix)]
+    fn version(&self, path: &Path) -> io::Result<Option<FileVersion>> {
+        let version = version_of(path).map_err(|e| PathError::wrap("look at", path, e))?;
+        Ok(Some(version))
+    }
+
     fn create(&self, path: &Path, size: u64) -> io::Result<Box<dyn NewFile>> {
         Ok(Box::new(file::Written::create(path, size, self)?))
     }
@@ -179,6 +185,17 @@ fn list(dir: &Path) -> io::Result<Vec<Entry>> {
     }
     entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
+}
+
+#[cfg(unix)]
+fn version_of(path: &Path) -> io::Result<FileVersion> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = fs::symlink_metadata(path)?;
+    Ok(FileVersion {
+        file: FileId(metadata.dev(), metadata.ino()),
+        len: metadata.len(),
+        modified: metadata.modified()?,
+    })
 }
 
 fn kind_of(kind: fs::FileType) -> EntryKind {

@@ -13,9 +13,11 @@ pub mod simulated;
 
 use std::ffi::OsString;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 pub use error::{PathError, errno_of};
 pub use fill::{Content, Fill, Segment, Timing, fill};
@@ -74,6 +76,17 @@ pub trait Storage: Send + Sync + fmt::Debug {
     ///
     /// Whatever the system reports.
     fn identity(&self, path: &Path) -> io::Result<Option<FileId>> {
+        let _ = path;
+        Ok(None)
+    }
+
+    /// The file at `path` as it is now: the same again only if nobody has put another one there or written to it
+    /// since. Giving it another name is no change. `None` where nobody can tell.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the system reports.
+    fn version(&self, path: &Path) -> io::Result<Option<FileVersion>> {
         let _ = path;
         Ok(None)
     }
@@ -208,6 +221,11 @@ pub trait StoredFile: Send + Sync {
     /// Whatever the system reports; `UnexpectedEof` if there are not as many bytes.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
+    /// The file of the system, to be mapped; `None` if there is none.
+    fn file(&self) -> Option<&File> {
+        None
+    }
+
     /// Makes its bytes durable, whoever wrote them and however long ago.
     ///
     /// # Errors
@@ -228,6 +246,17 @@ pub struct Entry {
 /// Tells a file from all others that are there at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u64, pub u64);
+
+/// Tells a file, as it is, from others and from what it was before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileVersion {
+    /// Which file it is. When it is gone, another may get the same.
+    pub file: FileId,
+    /// Its length in bytes.
+    pub len: u64,
+    /// When it was last written to.
+    pub modified: SystemTime,
+}
 
 /// What a name stands for. Symbolic links are not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

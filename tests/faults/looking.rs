@@ -12,6 +12,8 @@ use crate::world::{RUN, look, transfer};
 
 /// Input/output error.
 const EIO: i32 = 5;
+/// Permission denied.
+const EACCES: i32 = 13;
 
 /// A run with steps 1 to `last`.
 fn run_with(last: u64, setting: Setting) -> Disk {
@@ -48,6 +50,38 @@ fn a_run_that_always_holds_a_checkpoint_is_never_listed_as_empty() {
         let steps: Vec<u64> = listing.checkpoints.iter().map(|it| it.info.step).collect();
         assert_eq!(steps, [2]);
         assert!(listing.damaged.is_empty());
+    });
+}
+
+/// One step of somebody else's, closed to everybody, and the whole run could neither be listed nor restored.
+#[test]
+fn a_step_that_may_not_be_read_does_not_hide_the_others() {
+    limited(|| {
+        for name in ["manifest.json", "model.safetensors"] {
+            let disk = run_with(3, Setting::PLAIN);
+            let closed = Path::new(RUN).join("step-3").join(name);
+            disk.on_call(move |_, call| call.is("open", &closed).then_some(Fault::Error(EACCES)));
+            let run = look(&disk);
+            let (found, passed_over) = run
+                .newest_intact(|step| Ok((step, run.open(step, true)?)))
+                .unwrap();
+            assert_eq!(found.unwrap().0, 2);
+            let passed_over: Vec<_> = passed_over
+                .iter()
+                .map(|it| (it.step, it.error.is_damage()))
+                .collect();
+            assert_eq!(passed_over, [(3, false)]);
+            // Tensors are not looked at for a list.
+            let listed = if name == "manifest.json" { 2 } else { 3 };
+            let steps: Vec<u64> = (1..=listed).collect();
+            let infos = run.checkpoints().unwrap();
+            assert_eq!(infos.iter().map(|it| it.step).collect::<Vec<_>>(), steps);
+            assert_eq!(run.latest().unwrap().unwrap().step, listed);
+            let listing = run.listing().unwrap();
+            assert_eq!(listing.checkpoints.len() as u64, listed);
+            assert_eq!(listing.damaged.len() as u64, 3 - listed);
+            assert!(matches!(run.open(3, true), Err(RestoreError::Io(_))));
+        }
     });
 }
 

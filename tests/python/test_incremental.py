@@ -130,6 +130,19 @@ def test_a_damaged_file_is_not_linked_into_the_next_checkpoint(run):
     assert_same(state_at(2), pitstop.restore(run, 2))
 
 
+def test_a_step_that_somebody_replaced_is_not_linked_to(run, tmp_path):
+    """Its files were as long as those that were written, so every later save linked them, and was lost."""
+    pitstop.save(tmp_path / "other", {"backbone": {"w": np.zeros(SIZE)}, "step": 1})
+    state = {"backbone": {"w": np.arange(float(SIZE))}, "step": 1}
+    with pitstop.AsyncCheckpointer(run, retention=pitstop.KeepLast(1)) as checkpointer:
+        checkpointer.save(1, state).result()
+        shutil.rmtree(run / "step-1")
+        shutil.copytree(tmp_path / "other", run / "step-1")
+        for step in (2, 3, 4):
+            checkpointer.save(step, state).result()
+            assert_same(state, checkpointer.restore(step))
+
+
 def test_a_missing_predecessor_is_written_anew(run):
     with pitstop.AsyncCheckpointer(run) as checkpointer:
         checkpointer.save(1, state_at(1)).result()
@@ -222,7 +235,10 @@ def test_a_rewritten_file_heals_the_next_checkpoints(run):
             if step == 60:
                 checkpointer.wait()
                 path = run / "step-60" / "backbone.safetensors"
-                disk.flip(path, path.stat().st_size - 1)
+                before = path.stat()
+                disk.flip(path, before.st_size - 1)
+                # A disk that goes bad leaves no trace. Whoever writes does, and the file is not linked again.
+                os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     for step in (60, 63):
         with pytest.raises(pitstop.CorruptCheckpointError):
             pitstop.restore(run, step)

@@ -61,6 +61,20 @@ def test_a_directory_that_is_no_checkpoint_is_not_replaced_even_on_request(run):
     assert not disk.leftovers(run)
 
 
+@pytest.mark.parametrize("name", ["single", "run/step-1"])
+def test_a_checkpoint_is_not_opened_as_a_run(tmp_path, run, name):
+    # It was, and had no steps: training began from zero without a word.
+    save(run, 1, 1)
+    pitstop.save(tmp_path / "single", {"w": np.ones(3)})
+    path = tmp_path / name
+    before = disk.everything(path)
+    with pytest.raises(OSError, match="one checkpoint; name the directory of its run"):
+        pitstop.AsyncCheckpointer(path)
+    with pytest.raises(pitstop.SaveError, match="one checkpoint; name the directory of its run"):
+        pitstop.save(path, {"w": np.ones(3)}, step=2)
+    assert disk.everything(path) == before
+
+
 def test_a_damaged_step_may_be_saved_again(run):
     # A run that fell back to an older step reaches the damaged one again.
     for step in (1, 2):
@@ -177,3 +191,27 @@ def test_a_reader_never_mixes_two_checkpoints_of_one_step(run, how):
         finally:
             stop.set()
             writer.result()
+
+
+@pytest.mark.parametrize("how", [{}, {"mmap": True}], ids=["verified", "mmap"])
+def test_a_reader_never_mixes_two_checkpoints_of_one_path(tmp_path, how):
+    # Files were mapped by name, one after the other: some before the checkpoint was replaced, and some after.
+    program = """
+        import sys, numpy as np, pitstop
+        for number in range(200):
+            state = {f"part{i}": {"w": np.full(100, float(number))} for i in range(30)}
+            pitstop.save(sys.argv[1], state, overwrite=True, fsync=False)
+            if number == 0:
+                print("ready", flush=True)
+    """
+    path = tmp_path / "latest"
+    writer = child.start(program, path)
+    try:
+        child.read_until(writer, "ready")
+        while writer.poll() is None:
+            parts = pitstop.restore(path, **how)
+            assert len({float(part["w"][-1]) for part in parts.values()}) == 1
+    finally:
+        writer.kill()
+        code, _, errors = child.end(writer)
+    assert code == 0, errors

@@ -43,6 +43,16 @@ def test_pitstop_save_with_a_step_adds_to_a_run(run):
         assert checkpointer.latest() == 4
 
 
+@pytest.mark.parametrize("step", [None, 5])
+def test_a_directory_that_cannot_be_used_is_a_save_error(tmp_path, step):
+    """With a step it was a bare OSError: the lock could not be taken."""
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(pitstop.SaveError, match="Error when saving the state: ") as caught:
+        pitstop.save(tmp_path / "file" / "run", state_at(5), step=step)
+    assert isinstance(caught.value.__cause__, NotADirectoryError)
+    assert str(tmp_path / "file") in str(caught.value.__cause__.filename)
+
+
 def test_pitstop_restore_takes_a_run_or_one_checkpoint(checkpointer, run):
     save_all(checkpointer, 1, 2)
     assert pitstop.restore(run)["step"] == 2
@@ -125,3 +135,12 @@ def test_a_read_only_run_can_be_read(run):
         assert_same(state_at(2), pitstop.restore(run))
         assert_same(state_at(2), pitstop.restore(run / "step-2", mmap=True))
         assert [info.step for info in pitstop.checkpoints(run)] == [1, 2]
+
+
+def test_a_checkpoint_with_a_nan_beside_its_state_can_be_mapped(run):
+    """It was compared with itself to see whether it had been replaced, until it was equal: NaN never is."""
+    nan = float("nan")
+    pitstop.save(run, state_at(1), step=1, metrics={"loss": nan})
+    pitstop.save(run, state_at(2), step=2, metadata={"rate": nan})
+    for step in (1, 2):
+        assert_same(state_at(step), pitstop.restore(run, step, mmap=True))

@@ -358,3 +358,36 @@ def test_signals_in_a_forked_child_do_not_reach_the_interrupter_of_its_parent():
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         assert not interrupter.should_stop()
+
+
+def test_files_do_not_get_the_numbers_of_closed_standard_streams(run):
+    """A daemon has closed them, and what it printed went into its checkpoints."""
+    program = """
+        import os, sys, numpy as np, pitstop
+
+        def taken():
+            numbers = []
+            for number in range(3):
+                try:
+                    os.fstat(number)
+                except OSError:
+                    continue
+                numbers.append(number)
+            return numbers
+
+        state = {"model": {"w": np.arange(8 << 20, dtype=np.float64)}}
+        report = os.dup(1)
+        os.closerange(0, 3)
+        with pitstop.AsyncCheckpointer(sys.argv[1]) as checkpointer:
+            found = taken()  # by the lock
+            handle = checkpointer.save(1, state)
+            while not handle.done():
+                begun, numbers, (done, total) = handle.progress()[0], taken(), handle.progress()
+                if 0 < begun and done < total:
+                    found += numbers  # by the file that is being written
+            handle.result()
+            back = checkpointer.restore()
+        same = (back["model"]["w"] == state["model"]["w"]).all()
+        os.write(report, f"{sorted(set(found))} {same}".encode())
+    """
+    assert child.run(program, run) == "[] True"

@@ -102,6 +102,10 @@ impl StoredFile for Read {
             .map_err(|e| PathError::wrap("read", &self.path, e))
     }
 
+    fn file(&self) -> Option<&File> {
+        Some(&self.file)
+    }
+
     fn sync(&self) -> io::Result<()> {
         if !self.fsync {
             return Ok(());

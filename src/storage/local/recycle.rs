@@ -50,7 +50,8 @@ fn prepare(path: &Path, size: u64) -> io::Result<File> {
     let file = OpenOptions::new()
         .write(true)
         .custom_flags(flags.bits() as i32)
-        .open(path)?;
+        .open(path)
+        .and_then(system::beyond_standard_streams)?;
     let metadata = file.metadata()?;
     let refusal = if !metadata.is_file() {
         Some("it is not a regular file")

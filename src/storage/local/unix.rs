@@ -1,5 +1,6 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -8,8 +9,21 @@ use rustix::io::Errno;
 
 use super::direct::Alignment;
 
+/// The same file under a number above those of the standard streams. Where these are closed, as in a daemon, it
+/// gets one of theirs when it is opened, and what is printed goes into it.
+pub(super) fn beyond_standard_streams(file: File) -> io::Result<File> {
+    const FIRST: RawFd = 3;
+    if file.as_raw_fd() >= FIRST {
+        return Ok(file);
+    }
+    Ok(rustix::io::fcntl_dupfd_cloexec(&file, FIRST)?.into())
+}
+
 pub(super) fn create_new(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).open(path)
+    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    beyond_standard_streams(file).inspect_err(|_| {
+        let _ = fs::remove_file(path);
+    })
 }
 
 pub(super) fn open_no_follow(path: &Path) -> io::Result<File> {
@@ -19,6 +33,7 @@ pub(super) fn open_no_follow(path: &Path) -> io::Result<File> {
         .read(true)
         .custom_flags(flags.bits() as i32)
         .open(path)
+        .and_then(beyond_standard_streams)
 }
 
 /// Opens a file once more, for writing past the page cache; `None` where that is not to be had.
@@ -30,6 +45,7 @@ pub(super) fn open_direct(path: &Path) -> Option<(File, Alignment)> {
         .write(true)
         .custom_flags(flags.bits() as i32)
         .open(path)
+        .and_then(beyond_standard_streams)
         .ok()?;
     let page = rustix::param::page_size().max(4096);
     let alignment = match statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
@@ -73,6 +89,7 @@ pub(super) fn open_lock(path: &Path) -> io::Result<File> {
         .truncate(false)
         .custom_flags(OFlags::NOFOLLOW.bits() as i32)
         .open(path)
+        .and_then(beyond_standard_streams)
 }
 
 /// One write, which may be cut short.
@@ -149,7 +166,8 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     let dir = OpenOptions::new()
         .read(true)
         .custom_flags(flags)
-        .open(dir)?;
+        .open(dir)
+        .and_then(beyond_standard_streams)?;
     match rustix::io::retry_on_intr(|| rustix::fs::fsync(&dir)) {
         // The file system has no such thing as syncing a directory (CIFS, some FUSE): names are its own affair.
         Err(error) if not_offered(error) || error == Errno::INVAL => Ok(()),
