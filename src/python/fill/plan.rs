@@ -117,7 +117,7 @@ impl<'py> Planner<'py, '_> {
         }
         // An array of a kind that cannot be described, such as a sparse one, is replaced.
         if let Some(array) = array_of(target)? {
-            return Ok(self.plan_array(target, array, saved, name, names));
+            return self.plan_array(target, array, saved, name, names);
         }
         if let Some(fill) = self.plan_again(target, saved, name, names)? {
             return Ok(fill);
@@ -274,13 +274,17 @@ impl<'py> Planner<'py, '_> {
         saved: &Node,
         name: &str,
         names: Names,
-    ) -> Fill<'py> {
+    ) -> PyResult<Fill<'py>> {
         let what = array.words();
         let Node::Tensor(leaf) = peeled(saved) else {
-            return self.mismatch(target, saved, name, names, &what);
+            return Ok(self.mismatch(target, saved, name, names, &what));
         };
         if self.words(saved) != what {
-            return self.mismatch(target, saved, name, names, &what);
+            return Ok(self.mismatch(target, saved, name, names, &what));
+        }
+        if array.overlaps_itself(target)? {
+            let what = format!("{what}, whose elements share memory");
+            return Ok(self.mismatch(target, saved, name, names, &what));
         }
         if array.copied {
             let host = TensorRef {
@@ -290,30 +294,27 @@ impl<'py> Planner<'py, '_> {
             let Fill::Fresh(index) = self.fresh(&Node::Tensor(host)) else {
                 unreachable!("fresh is fresh")
             };
-            return Fill::Copy(target.clone(), index);
+            return Ok(Fill::Copy(target.clone(), index));
         }
         if !array.writable && !array.immutable {
-            return self.mismatch(target, saved, name, names, &format!("{what}, read-only"));
-        }
-        if array.overlaps_itself() {
-            let what = format!("{what}, whose elements share memory");
-            return self.mismatch(target, saved, name, names, &what);
+            let what = format!("{what}, read-only");
+            return Ok(self.mismatch(target, saved, name, names, &what));
         }
         if array.immutable {
             // It is replaced, by one of the framework that it has.
             let same = arrays::framework(&array.kind) == arrays::framework(&leaf.kind);
             let kind = if same { &leaf.kind } else { &array.kind }.clone();
-            return self.fresh(&Node::Tensor(TensorRef {
+            return Ok(self.fresh(&Node::Tensor(TensorRef {
                 kind,
                 ..leaf.clone()
-            }));
+            })));
         }
         self.writes.push(Write {
             leaf: leaf.clone(),
             array,
             name: name.to_owned(),
         });
-        Fill::Keep(target.clone())
+        Ok(Fill::Keep(target.clone()))
     }
 
     fn plan_object(

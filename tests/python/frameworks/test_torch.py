@@ -187,6 +187,16 @@ def test_a_tensor_is_filled_in_place(tmp_path):
     assert state["leaf"].requires_grad
 
 
+@pytest.mark.parametrize("view", [lambda windows: windows, lambda windows: windows.conj()])
+def test_a_target_whose_elements_share_memory_is_refused(tmp_path, view):
+    # Elements that are one in memory took the value of the last of them, in silence.
+    base = torch.zeros(6, dtype=torch.complex64)
+    pitstop.save(tmp_path / "c", {"t": torch.ones(4, 3, dtype=torch.complex64)})
+    with pytest.raises(pitstop.StateMismatchError, match="share memory"):
+        pitstop.restore(tmp_path / "c", into={"t": view(base.unfold(0, 3, 1))})
+    assert (base == 0).all()
+
+
 def test_a_module_keeps_its_parameters_where_they_are(tmp_path):
     first, second = torch_trainer.made(), torch_trainer.made()
     torch_trainer.learn(first)
