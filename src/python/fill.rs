@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 
 use self::apply::apply;
 use self::plan::{Planned, plan};
-use self::write::{Job, run};
+use self::write::{Job, announce, run};
 use super::build::{Builder, load};
 use super::known::type_name;
 use super::waiting::beside;
@@ -115,6 +115,8 @@ pub(super) fn fill<'py>(
         .iter()
         .map(|write| Job::new(write, &tensors))
         .collect();
+    // Before they are read, since a read that fails half-way has changed some too.
+    announce(py, &writes)?;
     let read = beside(py, |stop| {
         run(jobs, &tensors, stop)?;
         load(fresh, None, stop)
