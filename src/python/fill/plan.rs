@@ -282,6 +282,15 @@ impl<'py> Planner<'py, '_> {
         if self.words(saved) != what {
             return Ok(self.mismatch(target, saved, name, names, &what));
         }
+        if arrays::framework(&array.kind) == "jax" {
+            // It cannot be filled: it is replaced, by one of its own framework.
+            let same = arrays::framework(&leaf.kind) == "jax";
+            let kind = if same { &leaf.kind } else { &array.kind }.clone();
+            return Ok(self.fresh(&Node::Tensor(TensorRef {
+                kind,
+                ..leaf.clone()
+            })));
+        }
         if array.overlaps_itself(target)? {
             let what = format!("{what}, whose elements share memory");
             return Ok(self.mismatch(target, saved, name, names, &what));
@@ -296,18 +305,9 @@ impl<'py> Planner<'py, '_> {
             };
             return Ok(Fill::Copy(target.clone(), index));
         }
-        if !array.writable && !array.immutable {
+        if !array.writable {
             let what = format!("{what}, read-only");
             return Ok(self.mismatch(target, saved, name, names, &what));
-        }
-        if array.immutable {
-            // It is replaced, by one of the framework that it has.
-            let same = arrays::framework(&array.kind) == arrays::framework(&leaf.kind);
-            let kind = if same { &leaf.kind } else { &array.kind }.clone();
-            return Ok(self.fresh(&Node::Tensor(TensorRef {
-                kind,
-                ..leaf.clone()
-            })));
         }
         self.writes.push(Write {
             leaf: leaf.clone(),
