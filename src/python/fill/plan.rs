@@ -7,7 +7,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use super::Fill;
 use super::contents::{
-    array_of, fields_of, grows, is_fillable, is_plain, items_of, leaf_names, refuse_cycles,
+    array_of, fields_of, grows, is_fillable, is_plain, items_of, leaf_names, peeled, refuse_cycles,
     saved_names,
 };
 use super::write::Write;
@@ -369,15 +369,24 @@ impl<'py> Planner<'py, '_> {
         if let (Ok(dict), Node::Dict(entries)) = (target.cast::<PyDict>(), saved_as) {
             // A copy: another thread may change it meanwhile.
             let own: Vec<_> = dict.copy()?.iter().collect();
-            if names == Names::Exact && (own.is_empty() || grows(target)?) {
+            // What is restored in part stays of the version that it has.
+            let whole = !self.partial || own.len() == entries.len();
+            let fill = if names == Names::Saved {
+                Fill::NewDict(self.plan_entries(own, entries, name, names)?)
+            } else if own.is_empty() || grows(target)? {
                 // Nothing is known of what belongs there, such as a history before the first step.
-                return Ok(self.contents(target, Node::Dict(entries.clone())));
-            }
-            let planned = self.plan_entries(own, entries, name, names)?;
-            return Ok(match names {
-                Names::Saved => Fill::NewDict(planned),
-                Names::Exact => Fill::Entries(target.clone(), planned),
-            });
+                self.contents(target, Node::Dict(entries.clone()))
+            } else {
+                Fill::Entries(
+                    target.clone(),
+                    self.plan_entries(own, entries, name, names)?,
+                )
+            };
+            return if whole {
+                fill.with_versions(target, saved)
+            } else {
+                Ok(fill)
+            };
         }
         if let (Some(own), Node::Dict(entries)) = (fields_of(target)?, saved_as) {
             let planned = self.plan_entries(own, entries, name, names)?;
@@ -470,18 +479,6 @@ impl<'py> Planner<'py, '_> {
             }
         }
         Ok(planned)
-    }
-}
-
-/// A value in its wrapping: what a tagged container or tensor is made of.
-pub(super) fn peeled(node: &Node) -> &Node {
-    match node {
-        Node::Tagged { tag, value }
-            if !tag.starts_with("numpy.") && !tag.starts_with("jax.key") =>
-        {
-            peeled(value)
-        }
-        other => other,
     }
 }
 
