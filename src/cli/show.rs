@@ -73,7 +73,11 @@ impl Walk<'_> {
     fn visit(&mut self, node: &Node, name: &str, depth: usize, tags: &str) {
         let several = |kind: &str, items: usize| format!("{tags}{kind} of {items}");
         match node {
-            Node::Tagged { tag, value } => self.visit(value, name, depth, &format!("{tags}{tag} ")),
+            Node::Tagged { tag, value } => {
+                // The versions of torch's modules fill pages.
+                let tag = tag.split_once(":{").map_or(tag.as_str(), |(tag, _)| tag);
+                self.visit(value, name, depth, &format!("{tags}{tag} "));
+            }
             Node::Tensor(leaf) => self.tensor(leaf, name, depth, tags),
             Node::List(items) | Node::Tuple(items) | Node::Set(items) => {
                 let kind = match node {

@@ -13,6 +13,7 @@ use pyo3::types::{
 use super::arrays::{self, Shown, numpy::Numpy, torch::Torch};
 use super::flatten::FACTORIES;
 use super::known::Std;
+use super::module_versions;
 use super::tensor::Memory;
 use crate::snapshot::{Layout, ReadError, Target, load_into};
 use crate::state::{DType, Data, Node, ReadAt, State, Tensor, TensorRef};
@@ -385,7 +386,11 @@ impl<'py, 'a> Builder<'py, 'a> {
                 PyBytes::new(py, bytes).call_method1("decode", ("utf-8", "surrogatepass"))
             }
             ("collections.OrderedDict", Node::Dict(entries)) => {
-                std.ordered_dict.bind(py).call1((self.dict(entries)?,))
+                let dict = std.ordered_dict.bind(py).call1((self.dict(entries)?,))?;
+                match module_versions::read(py, argument)? {
+                    Some(versions) => module_versions::with(dict, versions),
+                    None => Ok(dict),
+                }
             }
             ("collections.Counter", Node::Dict(entries)) => {
                 std.counter.bind(py).call1((self.dict(entries)?,))

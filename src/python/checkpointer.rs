@@ -162,9 +162,8 @@ impl AsyncCheckpointer {
 
     /// Takes a snapshot of the state and saves it in the background.
     ///
-    /// Returns once the tensors are copied, at the speed of memory: they may be changed at once. Arrays that
-    /// nobody can change, such as those of JAX, are not copied. What does not fit ``memory_limit`` is written
-    /// before it returns, and Ctrl-C waits for that.
+    /// Returns once the tensors are copied, at the speed of memory: they may be changed at once. What does not
+    /// fit ``memory_limit`` is written before it returns, and Ctrl-C waits for that.
     ///
     /// Tensors whose copy is deferred are copied in the background, and must not be changed before: until the
     /// step of a protected optimizer, which waits, or until ``wait_snapshot`` of the handle has returned.

@@ -13,9 +13,10 @@ use pyo3::prelude::*;
 
 use self::apply::apply;
 use self::plan::{Planned, plan};
-use self::write::{Job, run};
+use self::write::{Job, announce, run};
 use super::build::{Builder, load};
 use super::known::type_name;
+use super::module_versions;
 use super::waiting::beside;
 use crate::snapshot::ReadError;
 use crate::state::{Node, State};
@@ -32,6 +33,8 @@ enum Fill<'py> {
     Entries(Bound<'py, PyAny>, Vec<(Bound<'py, PyAny>, Fill<'py>)>),
     /// A new dictionary.
     NewDict(Vec<(Bound<'py, PyAny>, Fill<'py>)>),
+    /// A dictionary of torch, with the versions that were saved beside its entries.
+    Versioned(Box<Fill<'py>>, Bound<'py, PyAny>),
     /// The contents of a list or a dictionary are replaced by a fresh one's.
     Contents(Bound<'py, PyAny>, usize),
     /// Items are set in place.
@@ -46,17 +49,42 @@ enum Fill<'py> {
     Apart(Box<Fill<'py>>),
 }
 
-impl Fill<'_> {
+impl<'py> Fill<'py> {
     /// Whether another object takes the place of the one that was to be filled.
     fn replaces(&self) -> bool {
         match self {
             Fill::Fresh(_) | Fill::NewDict(_) | Fill::Apart(_) => true,
+            Fill::Versioned(dict, _) => dict.replaces(),
             Fill::Tuple(_, items) => items.iter().any(Fill::replaces),
             Fill::Fields(object, fields) => {
                 is_frozen(object) && fields.iter().any(|(_, fill)| fill.replaces())
             }
             _ => false,
         }
+    }
+
+    /// The object that stays, with other contents.
+    fn object(&self) -> Option<&Bound<'py, PyAny>> {
+        match self {
+            Fill::Entries(object, _)
+            | Fill::Contents(object, _)
+            | Fill::Items(object, _)
+            | Fill::Fields(object, _)
+            | Fill::Object(object, _, _) => Some(object),
+            Fill::Versioned(dict, _) => dict.object(),
+            _ => None,
+        }
+    }
+
+    /// With the versions of modules that the dictionary was saved with, if it can take them.
+    fn with_versions(self, dict: &Bound<'py, PyAny>, saved: &Node) -> PyResult<Fill<'py>> {
+        if !matches!(self, Fill::NewDict(_)) && !module_versions::fit(dict)? {
+            return Ok(self);
+        }
+        Ok(match module_versions::saved_with(dict.py(), saved)? {
+            Some(versions) => Fill::Versioned(Box::new(self), versions),
+            None => self,
+        })
     }
 }
 
@@ -115,6 +143,8 @@ pub(super) fn fill<'py>(
         .iter()
         .map(|write| Job::new(write, &tensors))
         .collect();
+    // Before they are read, since a read that fails half-way has changed some too.
+    announce(py, &writes)?;
     let read = beside(py, |stop| {
         run(jobs, &tensors, stop)?;
         load(fresh, None, stop)

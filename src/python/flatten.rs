@@ -11,6 +11,7 @@ use self::way::{Step, Way};
 use super::arrays::{self, Array, jax::Jax, numpy::Numpy, torch::Torch};
 use super::errors::Refusal;
 use super::known::{Std, text, type_name};
+use super::module_versions;
 use crate::format::MAX_DEPTH;
 use crate::state::{Node, State};
 
@@ -309,9 +310,9 @@ impl Flattener<'_> {
         let is = |known: &Py<PyType>| class.is(known.bind(py));
         if is(&std.ordered_dict) || is(&std.counter) {
             let tag = if is(&std.counter) {
-                "collections.Counter"
+                "collections.Counter".to_owned()
             } else {
-                "collections.OrderedDict"
+                module_versions::tag(object)?
             };
             return Ok(Node::tagged(
                 tag,

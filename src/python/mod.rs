@@ -26,6 +26,7 @@ mod known;
 mod lending;
 mod like;
 mod logging;
+mod module_versions;
 mod protecting;
 mod restoring;
 mod retention;

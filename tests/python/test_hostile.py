@@ -87,6 +87,15 @@ def test_a_tag_that_nobody_knows_is_refused(forge, planted, tag):
         pitstop.restore(path)
 
 
+@pytest.mark.parametrize("versions", ["{", "5", "[1]", '"{}"', "[" * 10_000])
+@pytest.mark.parametrize("into", [None, {"a": collections.OrderedDict(b=0)}], ids=["new", "into"])
+def test_versions_of_modules_that_are_none_are_refused(forge, versions, into):
+    tag = json.dumps(f"collections.OrderedDict:{versions}")
+    path = forge({"a": collections.OrderedDict(b=1)}, ('"collections.OrderedDict"', tag))
+    with pytest.raises(ValueError, match="versions of modules"):
+        pitstop.restore(path, into=into)
+
+
 @pytest.mark.parametrize(
     "name", ["__import__('planted')", "a; import planted", "", "class", "a b", "x" * 20_000]
 )

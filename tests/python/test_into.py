@@ -8,6 +8,7 @@ import disk
 import numpy as np
 import pitstop
 import pytest
+from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from same import assert_same
 
 Pair = collections.namedtuple("Pair", ["left", "right"])
@@ -494,9 +495,41 @@ def test_a_target_that_holds_itself_is_refused(checkpointer, where):
         checkpointer.resume(into=target)
 
 
-def test_a_broadcast_target_is_refused(checkpointer):
-    # All its elements are one in memory: it took the last value for all, in silence.
-    checkpointer.save(1, {"a": np.arange(3.0)})
-    memory = np.lib.stride_tricks.as_strided(np.zeros(1), (3,), (0,))
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda base: as_strided(base, (3,), (0,)),
+        lambda base: as_strided(base, (3,), (4,)),
+        lambda base: sliding_window_view(base, 3, writeable=True),
+        lambda base: sliding_window_view(base, 3, writeable=True)[::-1, ::2].T,
+    ],
+    ids=["broadcast", "halves", "windows", "windows_turned"],
+)
+def test_a_target_whose_elements_share_memory_is_refused(checkpointer, view):
+    # Elements that are one in memory took the value of the last of them, in silence.
+    target = view(np.zeros(9))
+    checkpointer.save(1, {"a": np.arange(1.0, target.size + 1).reshape(target.shape)})
     with pytest.raises(pitstop.StateMismatchError, match="share memory"):
-        checkpointer.resume(into={"a": memory})
+        checkpointer.resume(into={"a": target})
+    assert not target.any()
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda base: base[:, 1::2],
+        lambda base: base[::-1, ::-2],
+        lambda base: base.T[1:],
+        lambda base: base.reshape(2, 2, 5).transpose(1, 2, 0),
+        lambda base: sliding_window_view(base, 2, axis=1, writeable=True)[:, ::2],
+    ],
+    ids=["interleaved", "reversed", "transposed", "three_axes", "windows_side_by_side"],
+)
+def test_a_target_with_gaps_is_filled_and_nothing_between(checkpointer, view):
+    base = np.zeros((4, 5))
+    target = view(base)
+    values = np.arange(1.0, target.size + 1).reshape(target.shape)
+    checkpointer.save(1, {"a": values})
+    assert checkpointer.resume(into={"a": target}) == 1
+    assert_same(values, target)
+    assert np.count_nonzero(base) == target.size

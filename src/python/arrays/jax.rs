@@ -1,4 +1,4 @@
-//! JAX arrays. They cannot be changed, so their memory is borrowed.
+//! JAX arrays. JAX never changes them, but where they lie in host memory, somebody else may.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -84,6 +84,12 @@ impl Jax {
         let view = numpy.view(array)?;
         self.concrete.get_or_init(py, || array.get_type().unbind());
         let described = numpy.describe(&view)?;
+        // Memory that NumPy does not own is the array's own, and `device_put` and `from_dlpack` may have it from
+        // another array, whose owner can change it. A copy of what lies on a device is JAX's alone.
+        let copied = view
+            .getattr(pyo3::intern!(py, "flags"))?
+            .getattr(pyo3::intern!(py, "owndata"))?
+            .is_truthy()?;
         let kind = format!(
             "jax{}",
             described.kind.strip_prefix("numpy").unwrap_or_default()
@@ -91,8 +97,9 @@ impl Jax {
         .into();
         Ok(Array {
             kind,
-            immutable: true,
+            immutable: copied,
             writable: false,
+            copied,
             ..described
         })
     }

@@ -95,18 +95,46 @@ impl Array<'_> {
             .map_err(|e| PyValueError::new_err(e.to_string()))
     }
 
-    /// Whether several elements are one in memory, as in an array that was broadcast.
-    pub(super) fn overlaps_itself(&self) -> bool {
-        let strides = self.strides.iter().flatten();
-        strides
-            .zip(&self.shape)
-            .any(|(&stride, &extent)| stride == 0 && extent > 1)
+    /// Whether several elements of `object`, which this describes, share memory, as in an array that was
+    /// broadcast or in sliding windows.
+    pub(super) fn overlaps_itself(&self, object: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let py = object.py();
+        if self.copied {
+            // The copy on the host lies in a way of its own.
+            let shape: Vec<u64> = object.getattr(pyo3::intern!(py, "shape"))?.extract()?;
+            let strides = object.call_method0(pyo3::intern!(py, "stride"))?;
+            return Ok(overlaps(1, &shape, &strides.extract::<Vec<i64>>()?));
+        }
+        let strides = self.strides.as_deref();
+        Ok(strides.is_some_and(|strides| overlaps(self.dtype.itemsize(), &self.shape, strides)))
     }
 
     /// Type and shape in words, to compare in a mismatch.
     pub(super) fn words(&self) -> String {
         words(&self.kind, self.dtype, &self.shape)
     }
+}
+
+/// Whether elements of an array may share memory: whether a step along one axis is shorter than what the axes
+/// with shorter steps reach over. Slicing, transposing and reversing never lead there. It also holds for axes
+/// that cross without touching, which only `as_strided` makes. Strides are in the unit of `itemsize`.
+fn overlaps(itemsize: usize, shape: &[u64], strides: &[i64]) -> bool {
+    if shape.contains(&0) {
+        return false;
+    }
+    let mut axes: Vec<(u64, u64)> = strides
+        .iter()
+        .zip(shape)
+        .filter(|&(_, &extent)| extent > 1)
+        .map(|(stride, &extent)| (stride.unsigned_abs(), extent))
+        .collect();
+    axes.sort_unstable();
+    let mut reach = itemsize.max(1) as u64;
+    axes.into_iter().any(|(stride, extent)| {
+        let is_short = stride < reach;
+        reach = reach.saturating_add(stride.saturating_mul(extent - 1));
+        is_short
+    })
 }
 
 /// Type and shape in words. What differs only in framework or byte order reads the same.

@@ -6,6 +6,7 @@ use pyo3::types::{PyAny, PyDict, PyList, PyString, PyTuple};
 use super::{Fill, is_frozen};
 use crate::python::arrays::torch::Torch;
 use crate::python::build::Builder;
+use crate::python::module_versions;
 use crate::state::Node;
 
 /// Puts plain values in their places and gives objects their state.
@@ -50,6 +51,9 @@ pub(super) fn apply<'py>(
                 dict.set_item(key, apply(fill, fresh, builder)?)?;
             }
             Ok(dict.into_any())
+        }
+        Fill::Versioned(dict, versions) => {
+            module_versions::with(apply(*dict, fresh, builder)?, versions)
         }
         Fill::Items(list, items) => {
             for (i, fill) in items.into_iter().enumerate() {
@@ -105,15 +109,10 @@ fn changed<'py>(
     fresh: &[Node],
     builder: &mut Builder<'py, '_>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let before = match &fill {
-        Fill::Keep(_) => return Ok(None),
-        Fill::Entries(object, _)
-        | Fill::Contents(object, _)
-        | Fill::Items(object, _)
-        | Fill::Fields(object, _)
-        | Fill::Object(object, _, _) => Some(object.clone()),
-        _ => None,
-    };
+    if matches!(fill, Fill::Keep(_)) {
+        return Ok(None);
+    }
+    let before = fill.object().cloned();
     let after = apply(fill, fresh, builder)?;
     Ok(Some(after).filter(|after| before.is_none_or(|before| !before.is(after))))
 }

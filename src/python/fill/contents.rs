@@ -6,7 +6,6 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
-use super::plan::peeled;
 use crate::python::arrays::{self, Array};
 use crate::python::errors::Refusal;
 use crate::python::flatten::{dataclass_fields, has_state, key_node};
@@ -169,6 +168,18 @@ pub(super) fn leaf_names(
     children
         .into_iter()
         .try_for_each(|(child, value)| leaf_names(&value, &join(name, &child), names))
+}
+
+/// A value in its wrapping: what a tagged container or tensor is made of.
+pub(super) fn peeled(node: &Node) -> &Node {
+    match node {
+        Node::Tagged { tag, value }
+            if !tag.starts_with("numpy.") && !tag.starts_with("jax.key") =>
+        {
+            peeled(value)
+        }
+        other => other,
+    }
 }
 
 /// Adds the names of all leaves of a node.

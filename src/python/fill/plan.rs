@@ -7,7 +7,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use super::Fill;
 use super::contents::{
-    array_of, fields_of, grows, is_fillable, is_plain, items_of, leaf_names, refuse_cycles,
+    array_of, fields_of, grows, is_fillable, is_plain, items_of, leaf_names, peeled, refuse_cycles,
     saved_names,
 };
 use super::write::Write;
@@ -117,7 +117,7 @@ impl<'py> Planner<'py, '_> {
         }
         // An array of a kind that cannot be described, such as a sparse one, is replaced.
         if let Some(array) = array_of(target)? {
-            return Ok(self.plan_array(target, array, saved, name, names));
+            return self.plan_array(target, array, saved, name, names);
         }
         if let Some(fill) = self.plan_again(target, saved, name, names)? {
             return Ok(fill);
@@ -274,13 +274,26 @@ impl<'py> Planner<'py, '_> {
         saved: &Node,
         name: &str,
         names: Names,
-    ) -> Fill<'py> {
+    ) -> PyResult<Fill<'py>> {
         let what = array.words();
         let Node::Tensor(leaf) = peeled(saved) else {
-            return self.mismatch(target, saved, name, names, &what);
+            return Ok(self.mismatch(target, saved, name, names, &what));
         };
         if self.words(saved) != what {
-            return self.mismatch(target, saved, name, names, &what);
+            return Ok(self.mismatch(target, saved, name, names, &what));
+        }
+        if arrays::framework(&array.kind) == "jax" {
+            // It cannot be filled: it is replaced, by one of its own framework.
+            let same = arrays::framework(&leaf.kind) == "jax";
+            let kind = if same { &leaf.kind } else { &array.kind }.clone();
+            return Ok(self.fresh(&Node::Tensor(TensorRef {
+                kind,
+                ..leaf.clone()
+            })));
+        }
+        if array.overlaps_itself(target)? {
+            let what = format!("{what}, whose elements share memory");
+            return Ok(self.mismatch(target, saved, name, names, &what));
         }
         if array.copied {
             let host = TensorRef {
@@ -290,30 +303,18 @@ impl<'py> Planner<'py, '_> {
             let Fill::Fresh(index) = self.fresh(&Node::Tensor(host)) else {
                 unreachable!("fresh is fresh")
             };
-            return Fill::Copy(target.clone(), index);
+            return Ok(Fill::Copy(target.clone(), index));
         }
-        if !array.writable && !array.immutable {
-            return self.mismatch(target, saved, name, names, &format!("{what}, read-only"));
-        }
-        if array.overlaps_itself() {
-            let what = format!("{what}, whose elements share memory");
-            return self.mismatch(target, saved, name, names, &what);
-        }
-        if array.immutable {
-            // It is replaced, by one of the framework that it has.
-            let same = arrays::framework(&array.kind) == arrays::framework(&leaf.kind);
-            let kind = if same { &leaf.kind } else { &array.kind }.clone();
-            return self.fresh(&Node::Tensor(TensorRef {
-                kind,
-                ..leaf.clone()
-            }));
+        if !array.writable {
+            let what = format!("{what}, read-only");
+            return Ok(self.mismatch(target, saved, name, names, &what));
         }
         self.writes.push(Write {
             leaf: leaf.clone(),
             array,
             name: name.to_owned(),
         });
-        Fill::Keep(target.clone())
+        Ok(Fill::Keep(target.clone()))
     }
 
     fn plan_object(
@@ -368,15 +369,24 @@ impl<'py> Planner<'py, '_> {
         if let (Ok(dict), Node::Dict(entries)) = (target.cast::<PyDict>(), saved_as) {
             // A copy: another thread may change it meanwhile.
             let own: Vec<_> = dict.copy()?.iter().collect();
-            if names == Names::Exact && (own.is_empty() || grows(target)?) {
+            // What is restored in part stays of the version that it has.
+            let whole = !self.partial || own.len() == entries.len();
+            let fill = if names == Names::Saved {
+                Fill::NewDict(self.plan_entries(own, entries, name, names)?)
+            } else if own.is_empty() || grows(target)? {
                 // Nothing is known of what belongs there, such as a history before the first step.
-                return Ok(self.contents(target, Node::Dict(entries.clone())));
-            }
-            let planned = self.plan_entries(own, entries, name, names)?;
-            return Ok(match names {
-                Names::Saved => Fill::NewDict(planned),
-                Names::Exact => Fill::Entries(target.clone(), planned),
-            });
+                self.contents(target, Node::Dict(entries.clone()))
+            } else {
+                Fill::Entries(
+                    target.clone(),
+                    self.plan_entries(own, entries, name, names)?,
+                )
+            };
+            return if whole {
+                fill.with_versions(target, saved)
+            } else {
+                Ok(fill)
+            };
         }
         if let (Some(own), Node::Dict(entries)) = (fields_of(target)?, saved_as) {
             let planned = self.plan_entries(own, entries, name, names)?;
@@ -469,18 +479,6 @@ impl<'py> Planner<'py, '_> {
             }
         }
         Ok(planned)
-    }
-}
-
-/// A value in its wrapping: what a tagged container or tensor is made of.
-pub(super) fn peeled(node: &Node) -> &Node {
-    match node {
-        Node::Tagged { tag, value }
-            if !tag.starts_with("numpy.") && !tag.starts_with("jax.key") =>
-        {
-            peeled(value)
-        }
-        other => other,
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::sync::atomic::AtomicBool;
 
-use crate::python::arrays::{Array, Shown};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::python::arrays::{Array, Shown, framework};
 use crate::python::build::gather_view;
 use crate::python::tensor::Extent;
 use crate::snapshot::{Layout, ReadError, Target, load_into};
@@ -44,6 +47,31 @@ impl Job {
             direct,
         }
     }
+}
+
+/// Tells torch that its tensors are changed behind its back: a backward pass that needs their former values then
+/// fails, as after any change in place, instead of going on with the new ones.
+pub(super) fn announce<'py>(py: Python<'py>, writes: &[Write<'py>]) -> PyResult<()> {
+    let arrays = writes.iter().map(|write| &write.array);
+    let of_torch = arrays.filter(|array| framework(&array.kind) == "torch");
+    let tensors: Vec<_> = of_torch.map(|array| array.owner.clone()).collect();
+    if tensors.is_empty() {
+        return Ok(());
+    }
+    let graph = py.import("torch.autograd.graph")?;
+    let Some(increment) = graph.getattr_opt("increment_version")? else {
+        return Ok(());
+    };
+    if increment.call1((PyList::new(py, &tensors)?,)).is_ok() {
+        return Ok(());
+    }
+    // An older torch takes them one by one, and none of inference mode, which have no version.
+    for tensor in tensors {
+        if !tensor.call_method0("is_inference")?.is_truthy()? {
+            increment.call1((tensor,))?;
+        }
+    }
+    Ok(())
 }
 
 /// Fills all arrays. Those whose memory nobody else shares are read straight into it, side by side; the

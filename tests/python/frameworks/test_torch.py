@@ -187,6 +187,40 @@ def test_a_tensor_is_filled_in_place(tmp_path):
     assert state["leaf"].requires_grad
 
 
+@pytest.mark.parametrize("view", [lambda windows: windows, lambda windows: windows.conj()])
+def test_a_target_whose_elements_share_memory_is_refused(tmp_path, view):
+    # Elements that are one in memory took the value of the last of them, in silence.
+    base = torch.zeros(6, dtype=torch.complex64)
+    pitstop.save(tmp_path / "c", {"t": torch.ones(4, 3, dtype=torch.complex64)})
+    with pytest.raises(pitstop.StateMismatchError, match="share memory"):
+        pitstop.restore(tmp_path / "c", into={"t": view(base.unfold(0, 3, 1))})
+    assert (base == 0).all()
+
+
+def test_a_backward_pass_does_not_go_on_with_restored_values(tmp_path):
+    # torch did not know of the change: the gradient was that of the restored values, in silence.
+    pitstop.save(tmp_path / "c", {"w": torch.full((3,), 5.0, requires_grad=True)})
+    state = {"w": torch.full((3,), 2.0, requires_grad=True)}
+    loss = (state["w"] ** 2).sum()
+    pitstop.restore(tmp_path / "c", into=state)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    (state["w"] ** 2).sum().backward()
+    assert (state["w"].grad == 10).all()
+
+
+def test_tensors_made_in_inference_mode_are_filled(tmp_path):
+    """They have no version to raise."""
+    pitstop.save(tmp_path / "c", {"t": torch.ones(3), "u": torch.ones(3)})
+    with torch.inference_mode():
+        state = {"t": torch.zeros(3)}
+    state["u"] = torch.zeros(3)
+    version = state["u"]._version
+    pitstop.restore(tmp_path / "c", into=state)
+    assert (state["t"] == 1).all()
+    assert state["u"]._version > version
+
+
 def test_a_module_keeps_its_parameters_where_they_are(tmp_path):
     first, second = torch_trainer.made(), torch_trainer.made()
     torch_trainer.learn(first)
