@@ -181,6 +181,15 @@ def test_every_numpy_scalar(round_trip, dtype):
     assert_same({"scalar": scalar}, round_trip({"scalar": scalar}))
 
 
+TEXTS = [np.str_(""), np.str_("\0"), np.str_("a\0"), np.bytes_(b""), np.bytes_(b"\0"), np.bytes_(b"a\0\0")]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.dtype.str)
+def test_text_of_numpy_keeps_its_length(round_trip, text):
+    """Text of no length was saved and could not be restored; NULs at the end were lost."""
+    assert_same({"text": text, "keys": {text: 1}}, round_trip({"text": text, "keys": {text: 1}}))
+
+
 def test_bit_patterns_of_floats_are_kept(round_trip):
     half = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     single = np.array([0x7FC0BEEF, 0x7F800001, 0xFFFFFFFF, 0x80000000, 1], dtype=np.uint32).view(np.float32)

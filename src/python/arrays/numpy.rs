@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple, PyType, PyWeakrefReference};
+use pyo3::types::{PyBytes, PyDict, PyTuple, PyType, PyWeakrefReference};
 
 use super::{Array, Shown, incomplete, logical, unsupported};
 use crate::python::errors::Refusal;
@@ -208,6 +208,49 @@ impl Numpy {
         class
             .call1((text,))
             .map_err(|error| no_dtype(py, text, error))
+    }
+
+    /// The scalar with these bytes, of the NumPy type that [`write_dtype`] wrote down.
+    pub(in crate::python) fn make_scalar<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: &str,
+        bytes: &[u8],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let found = self.read_dtype(py, dtype)?;
+        let itemsize: usize = found.getattr("itemsize")?.extract()?;
+        // Text of no length may have been kept with the zeros that NumPy shows for it.
+        let is_empty = itemsize == 0 && bytes.iter().all(|byte| *byte == 0);
+        if bytes.len() != itemsize && !is_empty {
+            return Err(PyValueError::new_err(format!(
+                "the checkpoint says that {} bytes are a scalar of NumPy type {dtype:?}; refused",
+                bytes.len()
+            )));
+        }
+        let bytes = PyBytes::new(py, if is_empty { &[] } else { bytes });
+        let kind: char = found.getattr("kind")?.extract()?;
+        match kind {
+            // Not by way of an array, to which NULs at the end are padding.
+            'S' => found.getattr("type")?.call1((bytes,)),
+            'U' => {
+                let codec = if dtype.starts_with('>') {
+                    "utf-32-be"
+                } else {
+                    "utf-32-le"
+                };
+                let text = bytes.call_method1("decode", (codec, "surrogatepass"))?;
+                found.getattr("type")?.call1((text,))
+            }
+            // NumPy reads no elements of size zero.
+            _ if is_empty => py
+                .import("numpy")?
+                .call_method1("zeros", ((), found))?
+                .get_item(()),
+            _ => py
+                .import("numpy")?
+                .call_method1("frombuffer", (bytes, found))?
+                .get_item(0),
+        }
     }
 }
 

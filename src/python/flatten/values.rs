@@ -115,10 +115,12 @@ pub(super) fn framework_value(
 fn scalar(object: &Bound<'_, PyAny>) -> Result<Node, Refusal> {
     let dtype = object.getattr("dtype")?;
     let text = numpy::write_dtype(&dtype)?;
-    let bytes = object.call_method0("tobytes")?;
+    let mut bytes: Vec<u8> = object.call_method0("tobytes")?.extract()?;
+    // NumPy shows zeros for text and bytes of no length.
+    bytes.truncate(dtype.getattr("itemsize")?.extract()?);
     Ok(Node::tagged(
         format!("numpy.scalar:{text}"),
-        Node::Bytes(bytes.extract()?),
+        Node::Bytes(bytes),
     ))
 }
 
