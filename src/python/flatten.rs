@@ -330,10 +330,9 @@ impl Flattener<'_> {
         }
         if is(&std.simple_namespace) {
             let fields = object.getattr("__dict__")?.cast_into::<PyDict>()?;
-            return Ok(Node::tagged(
-                "types.SimpleNamespace",
-                self.fields(object, fields.iter(), way)?,
-            ));
+            // A copy, as of any dictionary.
+            let fields = self.fields(object, fields.copy()?.iter(), way)?;
+            return Ok(Node::tagged("types.SimpleNamespace", fields));
         }
         if has_state(object)? {
             self.hold_seen(py)?;

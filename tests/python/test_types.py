@@ -138,6 +138,22 @@ def test_an_object_with_state_dict_comes_back_as_its_plain_state(round_trip):
     assert_same({"counter": {"count": 3, "sums": np.arange(4)}}, round_trip({"counter": Counter()}))
 
 
+def test_a_namespace_may_grow_while_it_is_saved(round_trip):
+    """It was an internal error: the dictionary changed its size."""
+    space = types.SimpleNamespace()
+
+    class Grows:
+        def state_dict(self):
+            space.late = 1
+            return {"count": 3}
+
+        def load_state_dict(self, state):
+            raise AssertionError("nobody asked for it to be filled")
+
+    space.grows, space.last = Grows(), 2
+    assert_same({"space": types.SimpleNamespace(grows={"count": 3}, last=2)}, round_trip({"space": space}))
+
+
 def values_of(dtype, count=24):
     """Arbitrary but valid bytes seen as `dtype`."""
     dtype = np.dtype(dtype)
