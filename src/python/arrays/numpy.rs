@@ -276,17 +276,36 @@ pub(in crate::python) fn write_dtype(dtype: &Bound<'_, PyAny>) -> Result<String,
         ));
     }
     if !dtype.getattr("names")?.is_none() || !dtype.getattr("subdtype")?.is_none() {
-        let descr = py
-            .import("numpy.lib.format")?
-            .getattr("dtype_to_descr")?
-            .call1((dtype,))?;
-        return Ok(descr.repr()?.to_string_lossy().into_owned());
+        return write_structure(dtype);
     }
     let scalar = dtype.getattr("type")?;
-    if text(&scalar.getattr("__module__")?)? == "ml_dtypes" {
-        return Ok(format!("ml_dtypes.{}", text(&dtype.getattr("name")?)?));
+    match text(&scalar.getattr("__module__")?)?.as_str() {
+        "numpy" => Ok(dtype.getattr("str")?.extract()?),
+        "ml_dtypes" => Ok(format!("ml_dtypes.{}", text(&dtype.getattr("name")?)?)),
+        _ => Err(unsupported(
+            "an element type that is neither of NumPy nor of ml_dtypes",
+        )),
     }
-    Ok(dtype.getattr("str")?.extract()?)
+}
+
+/// A structure in words, if it can be read back from them.
+fn write_structure(dtype: &Bound<'_, PyAny>) -> Result<String, Refusal> {
+    let py = dtype.py();
+    let write = || -> PyResult<Option<String>> {
+        let describe = py.import("numpy.lib.format")?.getattr("dtype_to_descr")?;
+        let words = describe.call1((dtype,))?.repr()?;
+        let words = words.to_string_lossy().into_owned();
+        let again = Numpy::import(py)?.read_dtype(py, &words)?;
+        Ok(again.eq(dtype)?.then_some(words))
+    };
+    match write() {
+        Ok(Some(words)) => Ok(words),
+        Err(error) if !error.is_instance_of::<PyException>(py) => Err(error.into()),
+        // What Python says of fields that overlap, or nest too deep for its parser, varies.
+        Ok(None) | Err(_) => Err(unsupported(
+            "a NumPy type that cannot be written down so that it is read back as the same",
+        )),
+    }
 }
 
 fn storage(dtype: &Bound<'_, PyAny>) -> Result<Storage, Refusal> {
