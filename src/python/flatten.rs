@@ -1,11 +1,13 @@
 //! From Python objects to a state.
 
+mod refusing;
 mod values;
 mod way;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
 
+use self::refusing::{UNHASHABLE, is_hashable};
 use self::values::{Container, container_class, framework_value, plain, why_not};
 use self::way::{Step, Way};
 use super::arrays::{self, Array, jax::Jax, numpy::Numpy, torch::Torch};
@@ -198,12 +200,24 @@ impl Flattener<'_> {
         if self.state.tensors.len() > stored {
             return Err(self.refuse(key, Some(way), "a dictionary key that holds an array"));
         }
+        if !is_hashable(&node) {
+            return Err(self.refuse(key, Some(way), UNHASHABLE));
+        }
         Ok(node)
     }
 
     fn set<'py>(&mut self, set: &Bound<'py, PyAny>, way: Parent<'_, 'py>) -> PyResult<Vec<Node>> {
         let items: Vec<Bound<'py, PyAny>> = set.try_iter()?.collect::<PyResult<_>>()?;
-        self.items(set, items.into_iter(), way)
+        let nodes = self.items(set, items.iter().cloned(), way)?;
+        if let Some(index) = nodes.iter().position(|node| !is_hashable(node)) {
+            let way = Way {
+                parent: way,
+                container: set,
+                step: Step::Index(index),
+            };
+            return Err(self.refuse(&items[index], Some(&way), UNHASHABLE));
+        }
+        Ok(nodes)
     }
 
     fn bytes(&mut self, bytes: &Bound<'_, PyBytes>, way: Parent<'_, '_>) -> PyResult<Node> {
@@ -326,7 +340,10 @@ impl Flattener<'_> {
             let tag = maxlen.map_or("collections.deque".to_owned(), |n| {
                 format!("collections.deque:{n}")
             });
-            return Ok(Node::tagged(tag, Node::List(self.set(object, way)?)));
+            // A copy, since an object in it that is asked for its state may change it.
+            let items: Vec<_> = object.try_iter()?.collect::<PyResult<_>>()?;
+            let items = self.items(object, items.into_iter(), way)?;
+            return Ok(Node::tagged(tag, Node::List(items)));
         }
         if is(&std.simple_namespace) {
             let fields = object.getattr("__dict__")?.cast_into::<PyDict>()?;

@@ -190,31 +190,6 @@ def test_a_rare_numpy_dtype_comes_back_or_is_refused(round_trip, dtype):
     assert 'state["rare"]' in refusal
 
 
-def nested_dtype(depth):
-    dtype = np.dtype("i4")
-    for _ in range(depth):
-        dtype = np.dtype([("a", dtype)])
-    return dtype
-
-
-OVERLAPPING = np.dtype({"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [0, 2]})
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        np.dtype((np.int32, (2, 2))),
-        *(OVERLAPPING, np.zeros(2, OVERLAPPING), np.zeros(2, OVERLAPPING)[0]),
-        *(nested_dtype(150), np.zeros(2, nested_dtype(150))),
-    ],
-    ids=["subarray", "overlapping", "array", "scalar", "nested", "nested-array"],
-)
-def test_a_numpy_type_that_would_not_come_back_is_refused(checkpointer, value):
-    """Some came back as another type, others could not be restored at all."""
-    with pytest.raises(pitstop.UnsupportedTypeError, match=r'state\["value"\].*written down'):
-        checkpointer.save(1, {"value": value})
-
-
 @pytest.mark.parametrize("dtype", [name for name in DTYPES if name not in ("q", "Q", "V3")])
 def test_every_numpy_scalar(round_trip, dtype):
     scalar = values_of(dtype)[7]
