@@ -2,11 +2,15 @@
 
 import collections
 import dataclasses
+import functools
+import types
+import typing
 
 import disk
 import numpy as np
 import pitstop
 import pytest
+from same import assert_same
 
 
 def nested_dtype(depth):
@@ -81,3 +85,70 @@ def test_what_comes_back_hashable_may_be_in_sets_and_keys(round_trip):
     back = round_trip(state)
     assert back == state
     assert round_trip({("a", Pair(1, frozenset({2}))): 1}) == {("a", (1, frozenset({2}))): 1}
+
+
+BUILT_IN = [dict, list, tuple, set, frozenset, str, int, float, complex]
+
+
+@pytest.mark.parametrize("base", [*BUILT_IN, collections.OrderedDict, collections.deque])
+def test_a_dataclass_that_is_a_built_in_container_or_number_is_refused(checkpointer, base):
+    """Its fields came back, and what it held besides was lost."""
+    value = dataclasses.make_dataclass("Made", [("x", int, 0)], bases=(base,))()
+    with pytest.raises(pitstop.UnsupportedTypeError, match=r'state\["value"\].*a subclass of'):
+        checkpointer.save(1, {"value": value})
+
+
+def named(name, *fields):
+    """A tuple of 1, 2, … whose class says that it is a named one."""
+    return type(name, (tuple,), {"_fields": fields})(range(1, len(fields) + 1))
+
+
+class Short(tuple):
+    _fields = ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(named("no name", "x"), named("class", "x"), named("A", "class"), named("A", "_x")),
+        *(named("A", "_1", "x"), named("A", "x", "x"), named("A", "x y"), Short((1, 2, 3)), Short((1,))),
+    ],
+    ids=lambda value: f"{type(value).__name__}-{'-'.join(value._fields)}-{len(value)}",
+)
+def test_a_named_tuple_that_cannot_be_made_again_is_refused(checkpointer, value):
+    """It was saved and could not be restored, or came back shorter or with other names."""
+    with pytest.raises(pitstop.UnsupportedTypeError, match=r'state\["value"\].*no named tuple'):
+        checkpointer.save(1, {"value": value})
+
+
+def test_fields_of_a_named_tuple_that_were_renamed_come_back(round_trip):
+    value = collections.namedtuple("Renamed", ["class", "x", "x"], rename=True)(1, 2, 3)
+    assert round_trip({"value": value})["value"]._fields == ("_0", "x", "_2")
+
+
+T = typing.TypeVar("T")
+
+
+@dataclasses.dataclass
+class Square(typing.Generic[T]):
+    side: T
+
+    @functools.cached_property
+    def area(self):
+        return self.side**2
+
+
+def test_attributes_that_are_no_fields_are_refused(checkpointer):
+    """They were lost without a word."""
+    pair, square = Hashed(1, 2), Square(3)
+    pair.extra = square.extra = 4
+    for value in (pair, square):
+        with pytest.raises(pitstop.UnsupportedTypeError, match=r'state\["value"\].*attribute extra'):
+            checkpointer.save(1, {"value": value})
+
+
+def test_attributes_that_follow_from_the_fields_are_no_hindrance(round_trip):
+    square = Square[int](3)
+    assert square.area == 9
+    assert set(vars(square)) == {"side", "area", "__orig_class__"}
+    assert_same({"square": types.SimpleNamespace(side=3)}, round_trip({"square": square}))

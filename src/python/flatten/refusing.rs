@@ -1,6 +1,13 @@
 //! What would not come back, or not as it was, and is refused.
 
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyByteArray, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString,
+    PyTuple,
+};
+
 use crate::python::arrays;
+use crate::python::known::Std;
 use crate::state::Node;
 
 pub(super) const UNHASHABLE: &str =
@@ -23,4 +30,51 @@ pub(super) fn is_hashable(node: &Node) -> bool {
         },
         _ => true,
     }
+}
+
+/// The built-in class that the class of `object` adds something to.
+pub(super) fn built_in(object: &Bound<'_, PyAny>) -> PyResult<Option<&'static str>> {
+    let py = object.py();
+    let base = if object.is_instance_of::<PyDict>() {
+        "dict"
+    } else if object.is_instance_of::<PyList>() {
+        "list"
+    } else if object.is_instance_of::<PyTuple>() {
+        "tuple"
+    } else if object.is_instance_of::<PySet>() {
+        "set"
+    } else if object.is_instance_of::<PyFrozenSet>() {
+        "frozenset"
+    } else if object.is_instance_of::<PyString>() {
+        "str"
+    } else if object.is_instance_of::<PyBytes>() {
+        "bytes"
+    } else if object.is_instance_of::<PyByteArray>() {
+        "bytearray"
+    } else if object.is_instance_of::<PyInt>() {
+        "int"
+    } else if object.is_instance_of::<PyFloat>() {
+        "float"
+    } else if object.is_instance_of::<PyComplex>() {
+        "complex"
+    } else if object.is_instance(Std::get(py)?.deque.bind(py))? {
+        "collections.deque"
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(base))
+}
+
+pub(super) fn why_not(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    if let Some(base) = built_in(object)? {
+        return Ok(format!(
+            "a subclass of {base} would lose what it adds; pass {base}(…) of it"
+        ));
+    }
+    Ok(if object.is_callable() {
+        "code cannot be saved; build it again when you resume"
+    } else {
+        "cannot be saved; give it state_dict() and load_state_dict(), or save what it is made of"
+    }
+    .to_owned())
 }

@@ -123,26 +123,3 @@ fn scalar(object: &Bound<'_, PyAny>) -> Result<Node, Refusal> {
         Node::Bytes(bytes),
     ))
 }
-
-pub(super) fn why_not(object: &Bound<'_, PyAny>) -> String {
-    let of =
-        |base: &str| format!("a subclass of {base} would lose what it adds; pass {base}(…) of it");
-    if object.is_instance_of::<PyDict>() {
-        of("dict")
-    } else if object.is_instance_of::<PyList>() {
-        of("list")
-    } else if object.is_instance_of::<PyTuple>() {
-        of("tuple")
-    } else if object.is_instance_of::<PyString>() {
-        of("str")
-    } else if object.is_instance_of::<PyInt>() {
-        of("int")
-    } else if object.is_instance_of::<PyFloat>() {
-        of("float")
-    } else if object.is_callable() {
-        "code cannot be saved; build it again when you resume".to_owned()
-    } else {
-        "cannot be saved; give it state_dict() and load_state_dict(), or save what it is made of"
-            .to_owned()
-    }
-}
