@@ -1,5 +1,6 @@
 """What would not come back, or not as it was, is refused by its place before anything is written."""
 
+import array
 import collections
 import dataclasses
 import functools
@@ -95,6 +96,18 @@ def test_a_dataclass_that_is_a_built_in_container_or_number_is_refused(checkpoin
     """Its fields came back, and what it held besides was lost."""
     value = dataclasses.make_dataclass("Made", [("x", int, 0)], bases=(base,))()
     with pytest.raises(pitstop.UnsupportedTypeError, match=r'state\["value"\].*a subclass of'):
+        checkpointer.save(1, {"value": value})
+
+
+class Tagged:
+    tag = "an attribute that would be lost"
+
+
+@pytest.mark.parametrize("base", [*BUILT_IN, bytes, bytearray, array.array])
+def test_a_subclass_of_a_built_in_class_is_refused(checkpointer, base):
+    """Byte strings and arrays came back as something else."""
+    value = type("Made", (Tagged, base), {})(*("b" if base is array.array else ()))
+    with pytest.raises(pitstop.UnsupportedTypeError, match=rf'state\["value"\].*a subclass of .*{base.__name__}'):
         checkpointer.save(1, {"value": value})
 
 

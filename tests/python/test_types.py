@@ -279,11 +279,15 @@ def test_bytearray(round_trip):
         memoryview(b"every other byte")[::2],
         memoryview(array.array("d", [1.5, -0.0])),
         memoryview(np.arange(6, dtype=np.int16).reshape(2, 3)),
+        memoryview(np.zeros((3, 0, 2), dtype=np.int16)),
+        memoryview(np.arange(3, dtype=np.float16)),
     ],
     ids=lambda view: f"{view.format}{view.shape}",
 )
 def test_a_memoryview_keeps_its_elements(round_trip, view):
-    assert_same(np.array(view), np.array(round_trip({"view": view})["view"]))
+    back = round_trip({"view": view})["view"]
+    assert (back.format, back.shape) == (view.format, view.shape)
+    assert_same(np.array(view), np.array(back))
 
 
 def test_one_array_in_two_places_comes_back_shared(round_trip):
