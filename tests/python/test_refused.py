@@ -3,7 +3,13 @@
 import array
 import collections
 import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
 import functools
+import pathlib
+import random
 import types
 import typing
 
@@ -107,7 +113,8 @@ class Tagged:
 def test_a_subclass_of_a_built_in_class_is_refused(checkpointer, base):
     """Byte strings and arrays came back as something else."""
     value = type("Made", (Tagged, base), {})(*("b" if base is array.array else ()))
-    with pytest.raises(pitstop.UnsupportedTypeError, match=rf'state\["value"\].*a subclass of .*{base.__name__}'):
+    why = rf'state\["value"\].*a subclass of .*{base.__name__}'
+    with pytest.raises(pitstop.UnsupportedTypeError, match=why):
         checkpointer.save(1, {"value": value})
 
 
@@ -165,3 +172,25 @@ def test_attributes_that_follow_from_the_fields_are_no_hindrance(round_trip):
     assert square.area == 9
     assert set(vars(square)) == {"side", "area", "__orig_class__"}
     assert_same({"square": types.SimpleNamespace(side=3)}, round_trip({"square": square}))
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [
+        *((made, r"pitstop.Rng\(generator\)") for made in (random.Random(1), np.random.default_rng(1))),
+        *((made, r"pitstop.Rng\(generator\)") for made in (np.random.RandomState(1), np.random.PCG64(1))),
+        *((made, r"str\(…\)") for made in (pathlib.Path("x"), decimal.Decimal(1), fractions.Fraction(1, 2))),
+        *((made, r"isoformat\(\)") for made in (datetime.datetime(2026, 1, 1), datetime.time())),
+        (datetime.timedelta(1), r"total_seconds\(\)"),
+        (Color.RED, "value or its name"),
+        (range(3), r"list\(…\)"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_a_refusal_says_what_to_save_instead(checkpointer, value, advice):
+    with pytest.raises(pitstop.UnsupportedTypeError, match=advice):
+        checkpointer.save(1, {"value": value})

@@ -3,11 +3,11 @@
 use pyo3::prelude::*;
 use pyo3::types::{
     PyByteArray, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString,
-    PyTuple,
+    PyTuple, PyType,
 };
 
 use crate::python::arrays;
-use crate::python::known::Std;
+use crate::python::known::{Std, imported};
 use crate::state::Node;
 
 pub(super) const UNHASHABLE: &str =
@@ -65,16 +65,56 @@ pub(super) fn built_in(object: &Bound<'_, PyAny>) -> PyResult<Option<&'static st
     Ok(Some(base))
 }
 
+const RNG: &str = "a random generator is saved as pitstop.Rng(generator)";
+const TEXT: &str = "save str(…) of it";
+const ISO: &str = "save isoformat() of it";
+
+/// What to save instead of objects of some classes: module, name, advice.
+const INSTEAD: [(&str, &str, &str); 13] = [
+    ("random", "Random", RNG),
+    ("numpy.random", "Generator", RNG),
+    ("numpy.random", "BitGenerator", RNG),
+    ("numpy.random", "RandomState", RNG),
+    ("torch", "Generator", RNG),
+    ("pathlib", "PurePath", TEXT),
+    ("decimal", "Decimal", TEXT),
+    ("fractions", "Fraction", TEXT),
+    ("datetime", "date", ISO),
+    ("datetime", "time", ISO),
+    ("datetime", "timedelta", "save total_seconds() of it"),
+    ("enum", "Enum", "save its value or its name"),
+    ("builtins", "range", "save list(…) of it"),
+];
+
+fn instead(object: &Bound<'_, PyAny>) -> PyResult<Option<&'static str>> {
+    for (module, name, advice) in INSTEAD {
+        // What has not been imported has no objects.
+        let Some(module) = imported(object.py(), module)? else {
+            continue;
+        };
+        if let Some(class) = module.getattr_opt(name)?
+            && class.is_instance_of::<PyType>()
+            && object.is_instance(&class)?
+        {
+            return Ok(Some(advice));
+        }
+    }
+    Ok(None)
+}
+
+/// Why the object cannot be saved, and what to do.
 pub(super) fn why_not(object: &Bound<'_, PyAny>) -> PyResult<String> {
     if let Some(base) = built_in(object)? {
         return Ok(format!(
             "a subclass of {base} would lose what it adds; pass {base}(…) of it"
         ));
     }
-    Ok(if object.is_callable() {
+    let why = if let Some(advice) = instead(object)? {
+        advice
+    } else if object.is_callable() {
         "code cannot be saved; build it again when you resume"
     } else {
         "cannot be saved; give it state_dict() and load_state_dict(), or save what it is made of"
-    }
-    .to_owned())
+    };
+    Ok(why.to_owned())
 }
