@@ -118,6 +118,16 @@ def test_a_subclass_of_a_built_in_class_is_refused(checkpointer, base):
         checkpointer.save(1, {"value": value})
 
 
+class Celsius(np.float64):
+    """A number of NumPy that is of a class of its own."""
+
+
+def test_a_subclass_of_a_numpy_scalar_is_refused(checkpointer):
+    """It came back as the number that it is made from."""
+    with pytest.raises(pitstop.UnsupportedTypeError, match=r'state\["value"\].*a subclass of float64'):
+        checkpointer.save(1, {"value": Celsius(1.5)})
+
+
 def named(name, *fields):
     """A tuple of 1, 2, … whose class says that it is a named one."""
     return type(name, (tuple,), {"_fields": fields})(range(1, len(fields) + 1))

@@ -114,12 +114,19 @@ pub(super) fn framework_value(
 
 fn scalar(object: &Bound<'_, PyAny>) -> Result<Node, Refusal> {
     let dtype = object.getattr("dtype")?;
-    let text = numpy::write_dtype(&dtype)?;
+    let class = dtype.getattr("type")?;
+    if !object.get_type().is(&class) {
+        let name = text(&class.getattr("__name__")?)?;
+        return Err(Refusal::Unsupported(format!(
+            "a subclass of {name} would lose what it adds; pass {name}(…) of it"
+        )));
+    }
+    let words = numpy::write_dtype(&dtype)?;
     let mut bytes: Vec<u8> = object.call_method0("tobytes")?.extract()?;
     // NumPy shows zeros for text and bytes of no length.
     bytes.truncate(dtype.getattr("itemsize")?.extract()?);
     Ok(Node::tagged(
-        format!("numpy.scalar:{text}"),
+        format!("numpy.scalar:{words}"),
         Node::Bytes(bytes),
     ))
 }
