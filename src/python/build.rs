@@ -422,19 +422,7 @@ impl<'py, 'a> Builder<'py, 'a> {
             }
             ("object", state) => self.build(state),
             ("numpy.scalar", Node::Bytes(bytes)) => {
-                let numpy = Numpy::import(py)?;
-                let dtype = numpy.read_dtype(py, argument)?;
-                if bytes.is_empty() && dtype.getattr("itemsize")?.extract::<usize>()? == 0 {
-                    // Text and bytes of no length: NumPy reads no elements of size zero.
-                    return py
-                        .import("numpy")?
-                        .call_method1("zeros", ((), dtype))?
-                        .get_item(());
-                }
-                let array = py
-                    .import("numpy")?
-                    .call_method1("frombuffer", (PyBytes::new(py, bytes), dtype))?;
-                array.get_item(0)
+                Numpy::import(py)?.make_scalar(py, argument, bytes)
             }
             ("numpy.dtype", Node::Str(text)) => {
                 let dtype = Numpy::import(py)?.read_dtype(py, text)?;

@@ -398,10 +398,8 @@ impl AsyncCheckpointer {
     /// What is known of the committed checkpoints, by ascending step.
     fn checkpoints(&self, py: Python<'_>) -> PyResult<Vec<CheckpointInfo>> {
         let core = self.enter(py)?;
-        look(py, || core.run.checkpoints())?
-            .iter()
-            .map(|info| CheckpointInfo::new(py, info))
-            .collect()
+        let infos = look(py, || core.run.checkpoints())?;
+        Ok(infos.iter().map(CheckpointInfo::new).collect())
     }
 
     /// What is known of one committed checkpoint.
@@ -417,7 +415,8 @@ impl AsyncCheckpointer {
     fn info(&self, py: Python<'_>, step: &Bound<'_, PyAny>) -> PyResult<CheckpointInfo> {
         let core = self.enter(py)?;
         let step = count(step, "step")?;
-        CheckpointInfo::new(py, &look(py, || core.run.info(step))?)
+        let info = look(py, || core.run.info(step))?;
+        Ok(CheckpointInfo::new(&info))
     }
 
     /// Deletes a checkpoint in the background. It vanishes as a whole.

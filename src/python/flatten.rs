@@ -1,12 +1,17 @@
 //! From Python objects to a state.
 
+mod fields;
+mod refusing;
 mod values;
 mod way;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple, PyType};
 
-use self::values::{Container, container_class, framework_value, plain, why_not};
+pub(super) use self::fields::dataclass_fields;
+use self::fields::{further_attribute, makes_named_tuple};
+use self::refusing::{UNHASHABLE, built_in, is_hashable, why_not};
+use self::values::{Container, container_class, framework_value, plain};
 use self::way::{Step, Way};
 use super::arrays::{self, Array, jax::Jax, numpy::Numpy, torch::Torch};
 use super::errors::Refusal;
@@ -199,12 +204,24 @@ impl Flattener<'_> {
         if self.state.tensors.len() > stored {
             return Err(self.refuse(key, Some(way), "a dictionary key that holds an array"));
         }
+        if !is_hashable(&node) {
+            return Err(self.refuse(key, Some(way), UNHASHABLE));
+        }
         Ok(node)
     }
 
     fn set<'py>(&mut self, set: &Bound<'py, PyAny>, way: Parent<'_, 'py>) -> PyResult<Vec<Node>> {
         let items: Vec<Bound<'py, PyAny>> = set.try_iter()?.collect::<PyResult<_>>()?;
-        self.items(set, items.into_iter(), way)
+        let nodes = self.items(set, items.iter().cloned(), way)?;
+        if let Some(index) = nodes.iter().position(|node| !is_hashable(node)) {
+            let way = Way {
+                parent: way,
+                container: set,
+                step: Step::Index(index),
+            };
+            return Err(self.refuse(&items[index], Some(&way), UNHASHABLE));
+        }
+        Ok(nodes)
     }
 
     fn bytes(&mut self, bytes: &Bound<'_, PyBytes>, way: Parent<'_, '_>) -> PyResult<Node> {
@@ -327,14 +344,16 @@ impl Flattener<'_> {
             let tag = maxlen.map_or("collections.deque".to_owned(), |n| {
                 format!("collections.deque:{n}")
             });
-            return Ok(Node::tagged(tag, Node::List(self.set(object, way)?)));
+            // A copy, since an object in it that is asked for its state may change it.
+            let items: Vec<_> = object.try_iter()?.collect::<PyResult<_>>()?;
+            let items = self.items(object, items.into_iter(), way)?;
+            return Ok(Node::tagged(tag, Node::List(items)));
         }
         if is(&std.simple_namespace) {
             let fields = object.getattr("__dict__")?.cast_into::<PyDict>()?;
-            return Ok(Node::tagged(
-                "types.SimpleNamespace",
-                self.fields(object, fields.iter(), way)?,
-            ));
+            // A copy, as of any dictionary.
+            let fields = self.fields(object, fields.copy()?.iter(), way)?;
+            return Ok(Node::tagged("types.SimpleNamespace", fields));
         }
         if has_state(object)? {
             self.hold_seen(py)?;
@@ -355,25 +374,50 @@ impl Flattener<'_> {
             ));
         }
         if let (Ok(tuple), true) = (object.cast::<PyTuple>(), class.hasattr("_fields")?) {
-            let names: Vec<Bound<'py, PyAny>> = class
-                .getattr("_fields")?
-                .try_iter()?
-                .collect::<PyResult<_>>()?;
-            let fields = self.fields(object, names.into_iter().zip(tuple.iter()), way)?;
-            return Ok(Node::tagged(
-                format!("namedtuple:{}", class.name()?.to_string_lossy()),
-                fields,
-            ));
+            return self.named_tuple(tuple, way);
         }
-        if class.hasattr("__dataclass_fields__")? && !object.is_instance_of::<PyType>() {
+        if class.hasattr("__dataclass_fields__")?
+            && !object.is_instance_of::<PyType>()
+            && built_in(object)?.is_none()
+        {
             let fields = dataclass_fields(object)?;
+            self.refuse_further(object, &fields, way)?;
             let node = self.fields(object, fields.into_iter(), way)?;
-            return Ok(Node::tagged(
-                format!("dataclass:{}", type_name(object)),
-                node,
-            ));
+            let tag = format!("dataclass:{}", type_name(object));
+            return Ok(Node::tagged(tag, node));
         }
-        Err(self.refuse(object, way, &why_not(object)))
+        Err(self.refuse(object, way, &why_not(object)?))
+    }
+
+    fn named_tuple<'py>(
+        &mut self,
+        tuple: &Bound<'py, PyTuple>,
+        way: Parent<'_, 'py>,
+    ) -> PyResult<Node> {
+        let class = tuple.get_type();
+        let (name, names) = (class.name()?, class.getattr("_fields")?);
+        let names: Vec<Bound<'py, PyAny>> = names.try_iter()?.collect::<PyResult<_>>()?;
+        if names.len() != tuple.len() || !makes_named_tuple(&name, &names)? {
+            let why = "no named tuple of its names and items can be made; pass tuple(…) of it";
+            return Err(self.refuse(tuple, way, why));
+        }
+        self.refuse_further(tuple, &[], way)?;
+        let node = self.fields(tuple, names.into_iter().zip(tuple.iter()), way)?;
+        let tag = format!("namedtuple:{}", name.to_string_lossy());
+        Ok(Node::tagged(tag, node))
+    }
+
+    fn refuse_further<'py>(
+        &self,
+        object: &Bound<'py, PyAny>,
+        fields: &[(Bound<'py, PyAny>, Bound<'py, PyAny>)],
+        way: Parent<'_, 'py>,
+    ) -> PyResult<()> {
+        let Some(name) = further_attribute(object, fields)? else {
+            return Ok(());
+        };
+        let why = format!("its attribute {name} is no field, and would be lost; make it one");
+        Err(self.refuse(object, way, &why))
     }
 
     fn fields<'py>(
@@ -449,22 +493,4 @@ pub(super) fn has_state(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     };
     Ok(callable(pyo3::intern!(py, "state_dict"))?
         && callable(pyo3::intern!(py, "load_state_dict"))?)
-}
-
-/// Names and values of the fields of a dataclass instance.
-pub(super) fn dataclass_fields<'py>(
-    object: &Bound<'py, PyAny>,
-) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
-    let py = object.py();
-    let fields = py
-        .import("dataclasses")?
-        .call_method1("fields", (object,))?;
-    fields
-        .try_iter()?
-        .map(|field| {
-            let name = field?.getattr("name")?;
-            let value = object.getattr(name.cast::<PyString>()?)?;
-            Ok((name, value))
-        })
-        .collect()
 }

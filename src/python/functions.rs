@@ -85,10 +85,7 @@ pub(super) fn checkpoints(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Checkpo
             }
         });
         let infos = infos.map_err(|error| restoring::to_error(py, error))?;
-        infos
-            .iter()
-            .map(|info| CheckpointInfo::new(py, info))
-            .collect()
+        Ok(infos.iter().map(CheckpointInfo::new).collect())
     })
 }
 
@@ -154,7 +151,7 @@ pub(super) fn save(
         });
         drop((owners, lenders));
         match saved {
-            Ok(info) => CheckpointInfo::new(py, &info),
+            Ok(info) => Ok(CheckpointInfo::new(&info)),
             Err(failed) => Err(failed.into_error(py, &path, overwrite)),
         }
     })

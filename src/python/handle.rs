@@ -139,7 +139,7 @@ impl SaveHandle {
                             &CheckpointerError::Unknown("nothing was saved".into()),
                         )
                     })?;
-                    CheckpointInfo::new(py, info)
+                    Ok(CheckpointInfo::new(info))
                 }
                 Some(Err(error)) => Err(errors::from_checkpointer(py, &error)),
                 None => Err(Deadline::error(&format!("saving step {}", self.step))),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use super::build::Builder;
@@ -14,18 +15,16 @@ use crate::file_checkpointer::CheckpointInfo as Info;
 #[pyclass(frozen, name = "CheckpointInfo", module = "pitstop")]
 pub(super) struct CheckpointInfo {
     info: Info,
-    metadata: Py<PyAny>,
+    /// Built when it is asked for: what this pitstop does not know hides no checkpoint.
+    metadata: PyOnceLock<Py<PyAny>>,
 }
 
 impl CheckpointInfo {
-    pub(super) fn new(py: Python<'_>, info: &Info) -> PyResult<CheckpointInfo> {
-        let metadata = Builder::new(py, &[], &[], Vec::new(), None)?
-            .build(&info.metadata)?
-            .unbind();
-        Ok(CheckpointInfo {
+    pub(super) fn new(info: &Info) -> CheckpointInfo {
+        CheckpointInfo {
             info: info.clone(),
-            metadata,
-        })
+            metadata: PyOnceLock::new(),
+        }
     }
 }
 
@@ -55,10 +54,14 @@ impl CheckpointInfo {
         self.info.metrics.clone()
     }
 
-    /// Metadata given at the save.
+    /// Metadata given at the save; an error if it holds what this pitstop does not know.
     #[getter]
-    fn metadata(&self, py: Python<'_>) -> Py<PyAny> {
-        self.metadata.clone_ref(py)
+    fn metadata(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let metadata = self.metadata.get_or_try_init(py, || -> PyResult<_> {
+            let mut builder = Builder::new(py, &[], &[], Vec::new(), None)?;
+            Ok(builder.build(&self.info.metadata)?.unbind())
+        });
+        Ok(metadata?.clone_ref(py))
     }
 
     /// Total size of its files in bytes; files shared with other checkpoints count in full.

@@ -244,6 +244,6 @@ pub(super) fn python_infos<'py>(
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
     infos
         .iter()
-        .map(|info| Ok(Bound::new(py, CheckpointInfo::new(py, info)?)?.into_any()))
+        .map(|info| Ok(Bound::new(py, CheckpointInfo::new(info))?.into_any()))
         .collect()
 }

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pitstop
 import pytest
-from forging import forged
+from forging import forged, rewrite
 
 
 @pytest.fixture
@@ -223,6 +223,22 @@ def test_a_tree_that_makes_no_sense_is_an_error_and_nothing_else(forge, planted,
     for how in ({}, {"like": {"a": None}}, {"into": {"a": None}}):
         with pytest.raises((ValueError, TypeError)):
             pitstop.restore(path, **how)
+
+
+def test_metadata_that_makes_no_sense_hides_no_checkpoint(checkpointer, run):
+    """One such step was enough, and no checkpoint of the run could be listed any more."""
+    for step in (1, 2):
+        checkpointer.save(step, {"w": step}, metadata={"by": 12345}, metrics={"loss": step}).result()
+    rewrite(run / "step-1", lambda text: text.replace("12345", '{"set":[[]]}'))
+    for infos in (pitstop.checkpoints(run), checkpointer.checkpoints()):
+        assert [(info.step, info.metrics) for info in infos] == [(1, {"loss": 1}), (2, {"loss": 2})]
+        for _ in range(2):
+            with pytest.raises(TypeError):
+                infos[0].metadata  # noqa: B018
+        assert infos[1].metadata is infos[1].metadata
+        assert infos[1].metadata == {"by": 12345}
+    assert [decision.step for decision in checkpointer.plan()] == [1, 2]
+    assert pitstop.restore(run, 1) == {"w": 1}
 
 
 def test_deep_and_long_trees_come_back_or_are_refused(forge):

@@ -138,6 +138,22 @@ def test_an_object_with_state_dict_comes_back_as_its_plain_state(round_trip):
     assert_same({"counter": {"count": 3, "sums": np.arange(4)}}, round_trip({"counter": Counter()}))
 
 
+def test_a_namespace_may_grow_while_it_is_saved(round_trip):
+    """It was an internal error: the dictionary changed its size."""
+    space = types.SimpleNamespace()
+
+    class Grows:
+        def state_dict(self):
+            space.late = 1
+            return {"count": 3}
+
+        def load_state_dict(self, state):
+            raise AssertionError("nobody asked for it to be filled")
+
+    space.grows, space.last = Grows(), 2
+    assert_same({"space": types.SimpleNamespace(grows={"count": 3}, last=2)}, round_trip({"space": space}))
+
+
 def values_of(dtype, count=24):
     """Arbitrary but valid bytes seen as `dtype`."""
     dtype = np.dtype(dtype)
@@ -179,6 +195,15 @@ def test_every_numpy_scalar(round_trip, dtype):
     scalar = values_of(dtype)[7]
     assert isinstance(scalar, np.generic)
     assert_same({"scalar": scalar}, round_trip({"scalar": scalar}))
+
+
+TEXTS = [np.str_(""), np.str_("\0"), np.str_("a\0"), np.bytes_(b""), np.bytes_(b"\0"), np.bytes_(b"a\0\0")]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.dtype.str)
+def test_text_of_numpy_keeps_its_length(round_trip, text):
+    """Text of no length was saved and could not be restored; NULs at the end were lost."""
+    assert_same({"text": text, "keys": {text: 1}}, round_trip({"text": text, "keys": {text: 1}}))
 
 
 def test_bit_patterns_of_floats_are_kept(round_trip):
@@ -254,11 +279,15 @@ def test_bytearray(round_trip):
         memoryview(b"every other byte")[::2],
         memoryview(array.array("d", [1.5, -0.0])),
         memoryview(np.arange(6, dtype=np.int16).reshape(2, 3)),
+        memoryview(np.zeros((3, 0, 2), dtype=np.int16)),
+        memoryview(np.arange(3, dtype=np.float16)),
     ],
     ids=lambda view: f"{view.format}{view.shape}",
 )
 def test_a_memoryview_keeps_its_elements(round_trip, view):
-    assert_same(np.array(view), np.array(round_trip({"view": view})["view"]))
+    back = round_trip({"view": view})["view"]
+    assert (back.format, back.shape) == (view.format, view.shape)
+    assert_same(np.array(view), np.array(back))
 
 
 def test_one_array_in_two_places_comes_back_shared(round_trip):

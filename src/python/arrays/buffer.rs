@@ -78,6 +78,7 @@ fn from_buffer<'py>(
     buffer: &PyUntypedBuffer,
 ) -> Result<Array<'py>, Refusal> {
     let py = object.py();
+    refuse_subclass(object)?;
     let format = buffer.format().to_str().unwrap_or("?").to_owned();
     let code = format.trim_start_matches(['@', '=', '<', '>', '!']);
     let stored = match (code, buffer.item_size()) {
@@ -142,6 +143,23 @@ fn from_buffer<'py>(
     })
 }
 
+/// Refuses what would come back without what its class adds.
+fn refuse_subclass(object: &Bound<'_, PyAny>) -> Result<(), Refusal> {
+    let py = object.py();
+    let known = [
+        (py.get_type::<PyBytes>(), "bytes"),
+        (py.get_type::<PyByteArray>(), "bytearray"),
+        (Std::get(py)?.array.bind(py).clone(), "array.array"),
+    ];
+    for (class, name) in known {
+        if object.is_instance(&class)? && !object.get_type().is(&class) {
+            let why = format!("a subclass of {name} would lose what it adds; pass {name}(…) of it");
+            return Err(unsupported(why));
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn make<'py>(
     memory: &Bound<'py, Memory>,
     shown: &Shown<'_>,
@@ -175,8 +193,12 @@ pub(super) fn make<'py>(
         }
         _ => {
             let code = logical(shown.kind).unwrap_or("B");
-            if shown.shape.contains(&0) {
-                // `cast` takes no empty shape with several axes.
+            let is_empty = shown.shape.contains(&0);
+            // `cast` takes no empty shape with several axes, and no half floats before Python 3.12.
+            if code == "e" || is_empty && shown.shape.len() > 1 {
+                return strided(memory, shown);
+            }
+            if is_empty {
                 return bytes.call_method1("cast", (code,));
             }
             bytes.call_method1("cast", (code, shown.shape.to_vec()))
@@ -184,7 +206,7 @@ pub(super) fn make<'py>(
     }
 }
 
-/// A view with gaps, of memory that others share: as an array of NumPy, which can show it.
+/// What only NumPy can show, such as a view with gaps of memory that others share.
 fn strided<'py>(memory: &Bound<'py, Memory>, shown: &Shown<'_>) -> PyResult<Bound<'py, PyAny>> {
     let plain = Shown {
         kind: "numpy",

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple, PyType, PyWeakrefReference};
+use pyo3::types::{PyBytes, PyDict, PyTuple, PyType, PyWeakrefReference};
 
 use super::{Array, Shown, incomplete, logical, unsupported};
 use crate::python::errors::Refusal;
@@ -209,6 +209,49 @@ impl Numpy {
             .call1((text,))
             .map_err(|error| no_dtype(py, text, error))
     }
+
+    /// The scalar with these bytes, of the NumPy type that [`write_dtype`] wrote down.
+    pub(in crate::python) fn make_scalar<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: &str,
+        bytes: &[u8],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let found = self.read_dtype(py, dtype)?;
+        let itemsize: usize = found.getattr("itemsize")?.extract()?;
+        // Text of no length may have been kept with the zeros that NumPy shows for it.
+        let is_empty = itemsize == 0 && bytes.iter().all(|byte| *byte == 0);
+        if bytes.len() != itemsize && !is_empty {
+            return Err(PyValueError::new_err(format!(
+                "the checkpoint says that {} bytes are a scalar of NumPy type {dtype:?}; refused",
+                bytes.len()
+            )));
+        }
+        let bytes = PyBytes::new(py, if is_empty { &[] } else { bytes });
+        let kind: char = found.getattr("kind")?.extract()?;
+        match kind {
+            // Not by way of an array, to which NULs at the end are padding.
+            'S' => found.getattr("type")?.call1((bytes,)),
+            'U' => {
+                let codec = if dtype.starts_with('>') {
+                    "utf-32-be"
+                } else {
+                    "utf-32-le"
+                };
+                let text = bytes.call_method1("decode", (codec, "surrogatepass"))?;
+                found.getattr("type")?.call1((text,))
+            }
+            // NumPy reads no elements of size zero.
+            _ if is_empty => py
+                .import("numpy")?
+                .call_method1("zeros", ((), found))?
+                .get_item(()),
+            _ => py
+                .import("numpy")?
+                .call_method1("frombuffer", (bytes, found))?
+                .get_item(0),
+        }
+    }
 }
 
 /// What to say of a text that is no NumPy type. What Python says varies, up to a `MemoryError`.
@@ -233,17 +276,36 @@ pub(in crate::python) fn write_dtype(dtype: &Bound<'_, PyAny>) -> Result<String,
         ));
     }
     if !dtype.getattr("names")?.is_none() || !dtype.getattr("subdtype")?.is_none() {
-        let descr = py
-            .import("numpy.lib.format")?
-            .getattr("dtype_to_descr")?
-            .call1((dtype,))?;
-        return Ok(descr.repr()?.to_string_lossy().into_owned());
+        return write_structure(dtype);
     }
     let scalar = dtype.getattr("type")?;
-    if text(&scalar.getattr("__module__")?)? == "ml_dtypes" {
-        return Ok(format!("ml_dtypes.{}", text(&dtype.getattr("name")?)?));
+    match text(&scalar.getattr("__module__")?)?.as_str() {
+        "numpy" => Ok(dtype.getattr("str")?.extract()?),
+        "ml_dtypes" => Ok(format!("ml_dtypes.{}", text(&dtype.getattr("name")?)?)),
+        _ => Err(unsupported(
+            "an element type that is neither of NumPy nor of ml_dtypes",
+        )),
     }
-    Ok(dtype.getattr("str")?.extract()?)
+}
+
+/// A structure in words, if it can be read back from them.
+fn write_structure(dtype: &Bound<'_, PyAny>) -> Result<String, Refusal> {
+    let py = dtype.py();
+    let write = || -> PyResult<Option<String>> {
+        let describe = py.import("numpy.lib.format")?.getattr("dtype_to_descr")?;
+        let words = describe.call1((dtype,))?.repr()?;
+        let words = words.to_string_lossy().into_owned();
+        let again = Numpy::import(py)?.read_dtype(py, &words)?;
+        Ok(again.eq(dtype)?.then_some(words))
+    };
+    match write() {
+        Ok(Some(words)) => Ok(words),
+        Err(error) if !error.is_instance_of::<PyException>(py) => Err(error.into()),
+        // What Python says of fields that overlap, or nest too deep for its parser, varies.
+        Ok(None) | Err(_) => Err(unsupported(
+            "a NumPy type that cannot be written down so that it is read back as the same",
+        )),
+    }
 }
 
 fn storage(dtype: &Bound<'_, PyAny>) -> Result<Storage, Refusal> {

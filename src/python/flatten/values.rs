@@ -114,33 +114,19 @@ pub(super) fn framework_value(
 
 fn scalar(object: &Bound<'_, PyAny>) -> Result<Node, Refusal> {
     let dtype = object.getattr("dtype")?;
-    let text = numpy::write_dtype(&dtype)?;
-    let bytes = object.call_method0("tobytes")?;
-    Ok(Node::tagged(
-        format!("numpy.scalar:{text}"),
-        Node::Bytes(bytes.extract()?),
-    ))
-}
-
-pub(super) fn why_not(object: &Bound<'_, PyAny>) -> String {
-    let of =
-        |base: &str| format!("a subclass of {base} would lose what it adds; pass {base}(…) of it");
-    if object.is_instance_of::<PyDict>() {
-        of("dict")
-    } else if object.is_instance_of::<PyList>() {
-        of("list")
-    } else if object.is_instance_of::<PyTuple>() {
-        of("tuple")
-    } else if object.is_instance_of::<PyString>() {
-        of("str")
-    } else if object.is_instance_of::<PyInt>() {
-        of("int")
-    } else if object.is_instance_of::<PyFloat>() {
-        of("float")
-    } else if object.is_callable() {
-        "code cannot be saved; build it again when you resume".to_owned()
-    } else {
-        "cannot be saved; give it state_dict() and load_state_dict(), or save what it is made of"
-            .to_owned()
+    let class = dtype.getattr("type")?;
+    if !object.get_type().is(&class) {
+        let name = text(&class.getattr("__name__")?)?;
+        return Err(Refusal::Unsupported(format!(
+            "a subclass of {name} would lose what it adds; pass {name}(…) of it"
+        )));
     }
+    let words = numpy::write_dtype(&dtype)?;
+    let mut bytes: Vec<u8> = object.call_method0("tobytes")?.extract()?;
+    // NumPy shows zeros for text and bytes of no length.
+    bytes.truncate(dtype.getattr("itemsize")?.extract()?);
+    Ok(Node::tagged(
+        format!("numpy.scalar:{words}"),
+        Node::Bytes(bytes),
+    ))
 }

@@ -67,6 +67,14 @@ def test_numpy_arrays_of_extended_dtypes(round_trip, name):
     assert_same(state, round_trip(state))
 
 
+def test_a_structure_with_a_field_of_an_extended_dtype_is_refused(checkpointer):
+    """The field came back as bare bytes."""
+    dtype = np.dtype([("a", "i4"), ("b", ml_dtypes.bfloat16)])
+    for value in (dtype, np.zeros(2, dtype), np.zeros(2, dtype)[0]):
+        with pytest.raises(pitstop.UnsupportedTypeError, match=r'state\["value"\].*written down'):
+            checkpointer.save(1, {"value": value})
+
+
 @pytest.mark.parametrize("shape", [(), (3,)])
 @pytest.mark.parametrize("implementation", ["threefry2x32", "rbg"])
 def test_typed_keys(round_trip, shape, implementation):

@@ -354,6 +354,11 @@ def test_a_lambda_schedule_is_refused_by_its_path(tmp_path):
     assert disk.visible(tmp_path) == {"fine"}
 
 
+def test_a_generator_is_refused_with_what_to_save_instead(checkpointer):
+    with pytest.raises(pitstop.UnsupportedTypeError, match=r"pitstop\.Rng\(generator\)"):
+        checkpointer.save(1, {"generator": torch.Generator()})
+
+
 def test_rng_continues_torch_where_it_was(checkpointer):
     torch.manual_seed(5)
     torch.randn(3)
