@@ -324,6 +324,11 @@ fn diff_tells_what_changed() {
         );
         assert_eq!(json["metrics"][0]["path"], "loss");
     }
+    // Options may stand anywhere.
+    assert_eq!(
+        scene.text("diff run --json 10 20"),
+        scene.text("diff run 10 20 --json")
+    );
     assert_eq!(scene.json("diff run 30 30", 0)["same"], true);
     assert_eq!(scene.json("diff run run/step-30", 0)["same"], true);
 }
@@ -432,7 +437,15 @@ fn export_writes_a_file_or_a_directory() {
             .fails("export run out.safetensors", 1)
             .contains("--force")
     );
-    scene.text("export run out.safetensors --force");
+    for arguments in [
+        "run out.safetensors --force",
+        "run --force 20 out.safetensors",
+        "run 20 -f out.safetensors",
+    ] {
+        scene.text(&format!("export {arguments}"));
+    }
+    scene.text("export run -d files");
+    assert!(scene.at("files/checkpoint.json").exists());
     let json = scene.json("export run/step-10 out --directory", 0);
     assert_eq!(
         (&json["step"], &json["directory"]),
