@@ -188,7 +188,7 @@ fn show_tells_what_a_checkpoint_holds() {
             .lines()
             .find(|line| line.contains("    weight"))
             .unwrap();
-        assert!(weight.ends_with("F32    [2, 3]  24 B"), "{text}");
+        assert!(weight.ends_with("F32    [2, 3]  24 B  tensor"), "{text}");
         assert!(text.contains("a\\u{1b}[31m\\nb\\u{9b}"), "{text}");
         assert!(text.contains("metadata  \"a \\u001b]0;note\""), "{text}");
     }
@@ -205,6 +205,32 @@ fn show_tells_what_a_checkpoint_holds() {
         (&weight["shape"], &weight["files"]),
         (&[2, 3].into(), &["model.safetensors"].into())
     );
+}
+
+#[test]
+fn show_stays_readable_however_long_a_value_is() {
+    let scene = Scene::new();
+    let losses: Vec<Node> = (0..400).map(Node::Int).collect();
+    let mut long = state(4);
+    long.root = Node::dict([
+        ("rng", Node::Str("x".repeat(3000))),
+        ("losses", Node::List(losses)),
+        ("betas", Node::Tuple(vec![Node::Float(0.5), Node::None])),
+        ("nothing", Node::List(Vec::new())),
+        ("rest", long.root),
+    ]);
+    let files = FileCheckpointer::open(scene.at("run"), Options::default()).unwrap();
+    files.save(40, Transfer::from(long)).unwrap();
+    let text = scene.text("show run");
+    let long = text.lines().filter(|line| line.len() > 1000);
+    assert_eq!(long.count(), 1, "{text}");
+    for end in [
+        "  list of 400: 0, 1, 2, 3, 4, 5, 6, 7, …\n",
+        "  tuple of 2: 0.5, null\n",
+        "  list of 0\n",
+    ] {
+        assert!(text.contains(end), "{text}");
+    }
 }
 
 #[test]
