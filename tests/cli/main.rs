@@ -470,6 +470,7 @@ fn export_writes_a_file_or_a_directory() {
     ] {
         scene.text(&format!("export {arguments}"));
     }
+    scene.text("export run ./20");
     scene.text("export run -d files");
     assert!(scene.at("files/checkpoint.json").exists());
     let json = scene.json("export run/step-10 out --directory", 0);
@@ -509,6 +510,9 @@ fn what_makes_no_sense_is_told_apart_from_what_fails() {
         "show run/step-10 20",
         "export run",
         "export run ten out",
+        // Not a file of that name with the newest in it.
+        "export run 20",
+        "export run 20 --force",
     ] {
         scene.fails(arguments, 2);
     }
@@ -519,6 +523,7 @@ fn what_makes_no_sense_is_told_apart_from_what_fails() {
         ("show run 25", "there is no step 25; there are 10, 20, 30"),
         ("verify run 25", "there is no step 25"),
         ("export run 25 out", "there is no step 25"),
+        ("export run none/out", "none: there is no such directory"),
         ("rm none 5 --yes", "there is no such directory"),
         (
             "prune empty --keep-last 1 --yes",
