@@ -128,13 +128,18 @@ pub(super) fn open(run: &Run, step: Option<u64>) -> Result<Opened, RestoreError>
     }
 }
 
-/// There is no such step, but others.
+/// There is no such step, but maybe others.
 pub(super) fn missing(run: &Run, step: u64, steps: &[u64]) -> Failure {
-    let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
-    let (directory, steps) = (run.directory().display(), steps.join(", "));
-    Failure::Failed(format!(
-        "{directory}: there is no step {step}; there are {steps}"
-    ))
+    let others = match steps {
+        [] => "there are none".to_owned(),
+        [only] => format!("there is only step {only}"),
+        several => {
+            let several: Vec<String> = several.iter().map(u64::to_string).collect();
+            format!("there are steps {}", several.join(", "))
+        }
+    };
+    let directory = run.directory().display();
+    Failure::Failed(format!("{directory}: there is no step {step}; {others}"))
 }
 
 /// A step, where one must be.

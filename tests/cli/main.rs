@@ -370,7 +370,7 @@ fn rm_deletes_what_is_named_and_only_if_it_may() {
     assert!(
         scene
             .fails("rm run 10 25 --yes", 1)
-            .contains("there is no step 25; there are 10, 20, 30")
+            .contains("there is no step 25; there are steps 10, 20, 30")
     );
     assert!(
         scene
@@ -391,6 +391,11 @@ fn rm_deletes_what_is_named_and_only_if_it_may() {
         "step 10: deleted\nstep 20: deleted\n"
     );
     assert_eq!(scene.steps(), [30]);
+    assert!(
+        scene
+            .fails("show run 1", 1)
+            .contains("there is no step 1; there is only step 30")
+    );
     // A damaged one goes too.
     flip(&scene.at("run/step-30/manifest.json"), 100);
     assert_eq!(
@@ -520,7 +525,10 @@ fn what_makes_no_sense_is_told_apart_from_what_fails() {
         ("ls none", "there is no such directory"),
         ("ls file", "this is a file"),
         ("verify empty", "there are no checkpoints here"),
-        ("show run 25", "there is no step 25; there are 10, 20, 30"),
+        (
+            "show run 25",
+            "there is no step 25; there are steps 10, 20, 30",
+        ),
         ("verify run 25", "there is no step 25"),
         ("export run 25 out", "there is no step 25"),
         ("export run none/out", "none: there is no such directory"),
