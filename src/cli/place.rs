@@ -38,7 +38,7 @@ impl Place {
             let name = directory.file_name().and_then(|name| name.to_str());
             let step = name.and_then(|name| name.strip_prefix("step-"));
             is_checkpoint = step.is_some_and(|step| step.parse::<u64>().is_ok());
-            if !is_checkpoint {
+            if !is_checkpoint && !may_become_a_run(directory)? {
                 return Err(fail(
                     "there are no checkpoints here: no manifest.json, and no directory named for a step",
                 ));
@@ -47,12 +47,15 @@ impl Place {
         Ok(Place { run, is_checkpoint })
     }
 
-    /// The run; for what makes no sense with a single checkpoint.
+    /// The run; for what makes no sense with a single checkpoint, or without any.
     pub(super) fn into_run(self) -> Result<Run, Failure> {
         if self.is_checkpoint {
             let message = "this is one checkpoint; name the directory of its run";
             let directory = self.run.directory().display();
             return Err(Failure::Usage(format!("{directory}: {message}")));
+        }
+        if self.run.candidates()?.is_empty() {
+            return Err(empty(&self.run));
         }
         Ok(self.run)
     }
@@ -118,6 +121,22 @@ impl Place {
         };
         missing(&self.run, step, &steps)
     }
+}
+
+/// Whether nothing is in it but hidden names, such as that of a lock.
+fn may_become_a_run(directory: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(directory)? {
+        if !entry?.file_name().as_encoded_bytes().starts_with(b".") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// There is nothing in the run.
+pub(super) fn empty(run: &Run) -> Failure {
+    let directory = run.directory().display();
+    Failure::Failed(format!("{directory}: there are no checkpoints here"))
 }
 
 /// Opens the checkpoint of a step of the run; without one, that which the directory itself is.

@@ -402,7 +402,9 @@ fn rm_deletes_what_is_named_and_only_if_it_may() {
         scene.json("rm run 30 -y", 0)["deleted"],
         serde_json::json!([30])
     );
-    assert!(scene.fails("ls run", 1).contains("no checkpoints here"));
+    // It is a run all the same.
+    assert!(scene.steps().is_empty());
+    assert_eq!(scene.text("ls run").lines().count(), 1);
 }
 
 #[test]
@@ -524,7 +526,10 @@ fn what_makes_no_sense_is_told_apart_from_what_fails() {
     for (arguments, why) in [
         ("ls none", "there is no such directory"),
         ("ls file", "this is a file"),
+        ("ls .", "there are no checkpoints here"),
         ("verify empty", "there are no checkpoints here"),
+        ("verify empty 5", "there is no step 5; there are none"),
+        ("show empty", "there is no intact checkpoint here"),
         (
             "show run 25",
             "there is no step 25; there are steps 10, 20, 30",
@@ -541,6 +546,8 @@ fn what_makes_no_sense_is_told_apart_from_what_fails() {
         let stderr = scene.fails(arguments, 1);
         assert!(stderr.contains(why), "{arguments}: {stderr}");
     }
+    let listed = scene.json("ls empty", 0);
+    assert_eq!(listed["checkpoints"], serde_json::json!([]));
     // Looking makes nothing.
     assert!(fs::read_dir(scene.at("empty")).unwrap().next().is_none());
     let help = scene.text("--help");
