@@ -54,6 +54,7 @@ pub(super) struct Show {
     /// A run, or one checkpoint
     pub(super) dir: PathBuf,
     /// Which checkpoint of the run; by default the newest intact one
+    #[arg(value_parser = step)]
     pub(super) step: Option<u64>,
 }
 
@@ -62,7 +63,7 @@ pub(super) struct Verify {
     /// A run, or one checkpoint
     pub(super) dir: PathBuf,
     /// Which checkpoints of the run; by default all
-    #[arg(value_name = "STEP")]
+    #[arg(value_name = "STEP", value_parser = step)]
     pub(super) steps: Vec<u64>,
 }
 
@@ -88,7 +89,7 @@ pub(super) struct Rm {
     /// The run
     pub(super) dir: PathBuf,
     /// Which checkpoints
-    #[arg(value_name = "STEP", required = true)]
+    #[arg(value_name = "STEP", value_parser = step, required = true)]
     pub(super) steps: Vec<u64>,
     /// Do not ask
     #[arg(short, long)]
@@ -145,6 +146,12 @@ pub(super) struct Export {
     /// Replace what was there: a file, or a directory that was exported
     #[arg(short, long)]
     pub(super) force: bool,
+}
+
+/// A step, where one must be.
+pub(super) fn step(text: &str) -> Result<u64, String> {
+    let step = text.parse::<u64>();
+    step.map_err(|_| format!("a step is a whole number, not {text:?}"))
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -3,6 +3,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::arguments;
 use super::failure::Failure;
 use super::screen::Screen;
 use crate::file_checkpointer::Damaged;
@@ -161,13 +162,7 @@ pub(super) fn missing(run: &Run, step: u64, steps: &[u64]) -> Failure {
     Failure::Failed(format!("{directory}: there is no step {step}; {others}"))
 }
 
-/// A step, where one must be.
+/// A step, where a path might be too.
 pub(super) fn step(text: &Path) -> Result<u64, Failure> {
-    let step = text.to_str().and_then(|text| text.parse().ok());
-    step.ok_or_else(|| {
-        let text = text.display();
-        Failure::Usage(format!(
-            "{text} is no step: a step is a number, such as 500"
-        ))
-    })
+    arguments::step(&text.to_string_lossy()).map_err(Failure::Usage)
 }

@@ -523,6 +523,17 @@ fn what_makes_no_sense_is_told_apart_from_what_fails() {
     ] {
         scene.fails(arguments, 2);
     }
+    for arguments in [
+        "show run abc",
+        "verify run 10 abc",
+        "rm run abc",
+        "diff run 10 abc",
+        "export run abc out",
+    ] {
+        let stderr = scene.fails(arguments, 2);
+        let why = "a step is a whole number, not \"abc\"";
+        assert!(stderr.contains(why), "{arguments}: {stderr}");
+    }
     for (arguments, why) in [
         ("ls none", "there is no such directory"),
         ("ls file", "this is a file"),
