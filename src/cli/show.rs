@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &Show, screen: &mut Screen<'_>) -> Result<u8, Failu
         screen.line(&format!("metrics   {}", json::short_metrics(&info.metrics)))?;
     }
     if info.metadata != Node::None {
-        screen.line(&format!("metadata  {}", node_json(&info.metadata, &[])))?;
+        screen.line(&format!("metadata  {}", json::plain(&info.metadata)))?;
     }
     screen.line("")?;
     screen.table(&tree(&opened))?;
