@@ -599,7 +599,7 @@ impl Drop for AsyncCheckpointer {
 }
 
 fn with_notes(py: Python<'_>, error: PyErr, others: &[CheckpointerError]) -> PyErr {
-    for other in others {
+    for other in others.iter().map(errors::message) {
         // A note that cannot be added must not take the place of the error.
         let _ = error
             .value(py)
