@@ -86,7 +86,9 @@ impl AsyncCheckpointer {
         if core.is_open() {
             Ok(core)
         } else {
-            Err(errors::from_checkpointer(py, &CheckpointerError::Closed))
+            let directory = core.run.directory().display();
+            let why = format!("the checkpointer of {directory} is closed");
+            Err(errors::named(py, "CheckpointError", &why))
         }
     }
 }
