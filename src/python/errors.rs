@@ -89,6 +89,10 @@ impl Mismatch {
             // Writing to a string never fails.
             let _ = write!(message, "\n  {kind}:\n    {}", names.join("\n    "));
         }
+        if self.missing.is_empty() && self.mismatched.is_empty() {
+            message +=
+                "\n  to leave that out, name the rest: restore(into=..., only=[\"model.*\"])";
+        }
         let make = || -> PyResult<PyErr> {
             let class = py.import("pitstop.errors")?.getattr("StateMismatchError")?;
             Ok(PyErr::from_value(class.call1((
