@@ -54,6 +54,7 @@ pub(super) struct Show {
     /// A run, or one checkpoint
     pub(super) dir: PathBuf,
     /// Which checkpoint of the run; by default the newest intact one
+    #[arg(value_parser = step)]
     pub(super) step: Option<u64>,
 }
 
@@ -62,7 +63,7 @@ pub(super) struct Verify {
     /// A run, or one checkpoint
     pub(super) dir: PathBuf,
     /// Which checkpoints of the run; by default all
-    #[arg(value_name = "STEP")]
+    #[arg(value_name = "STEP", value_parser = step)]
     pub(super) steps: Vec<u64>,
 }
 
@@ -71,9 +72,16 @@ pub(super) struct Verify {
     override_usage = "pitstop diff [OPTIONS] <A> <B>\n       pitstop diff [OPTIONS] <DIR> <STEP_A> <STEP_B>"
 )]
 pub(super) struct Diff {
-    /// Two checkpoints, or runs, whose newest intact checkpoints are meant; or a run and two of its steps
-    #[arg(num_args = 2..=3, required = true, value_names = ["A", "B"])]
-    pub(super) which: Vec<PathBuf>,
+    // Not one argument of two or three values: those may have no option between them.
+    /// A checkpoint, or a run, whose newest intact checkpoint is meant; in front of two steps, their run
+    #[arg(value_name = "A|DIR")]
+    pub(super) first: PathBuf,
+    /// What it is compared with; behind a run, a step of it
+    #[arg(value_name = "B|STEP_A")]
+    pub(super) second: PathBuf,
+    /// Another step of the run
+    #[arg(value_name = "STEP_B")]
+    pub(super) third: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -81,7 +89,7 @@ pub(super) struct Rm {
     /// The run
     pub(super) dir: PathBuf,
     /// Which checkpoints
-    #[arg(value_name = "STEP", required = true)]
+    #[arg(value_name = "STEP", value_parser = step, required = true)]
     pub(super) steps: Vec<u64>,
     /// Do not ask
     #[arg(short, long)]
@@ -124,15 +132,26 @@ pub(super) struct Rules {
 #[derive(Debug, Args)]
 #[command(override_usage = "pitstop export [OPTIONS] <DIR> [STEP] <OUT>")]
 pub(super) struct Export {
-    /// A run or one checkpoint; a step of the run, by default the newest intact one; and what is to be written
-    #[arg(num_args = 2..=3, required = true, value_names = ["DIR", "OUT"])]
-    pub(super) which: Vec<PathBuf>,
+    /// A run, or one checkpoint
+    pub(super) dir: PathBuf,
+    // What may be left out stands before what may not, and options between any two of them.
+    /// Which checkpoint of the run, by default the newest intact one; without it, what is to be written
+    #[arg(value_name = "STEP|OUT")]
+    pub(super) step_or_out: PathBuf,
+    /// What is to be written
+    pub(super) out: Option<PathBuf>,
     /// Write a directory of safetensors files, and all that is no tensor as JSON
     #[arg(short, long)]
     pub(super) directory: bool,
     /// Replace what was there: a file, or a directory that was exported
     #[arg(short, long)]
     pub(super) force: bool,
+}
+
+/// A step, where one must be.
+pub(super) fn step(text: &str) -> Result<u64, String> {
+    let step = text.parse::<u64>();
+    step.map_err(|_| format!("a step is a whole number, not {text:?}"))
 }
 
 #[derive(Debug, Clone, PartialEq)]

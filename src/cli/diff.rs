@@ -11,20 +11,21 @@ use crate::format::float_value;
 use crate::{Changed, Comparison, DType, Opened, TensorChange, compare};
 
 pub(super) fn run(arguments: &Diff, screen: &mut Screen<'_>) -> Result<u8, Failure> {
-    let (before, after) = match arguments.which.as_slice() {
-        [run, one, other] => {
-            let (one, other) = (step(one)?, step(other)?);
-            let place = Place::at(run)?;
-            (
-                place.open(Some(one), screen)?,
-                place.open(Some(other), screen)?,
-            )
-        }
-        [one, other] => {
-            let one = Place::at(one)?.open(None, screen)?;
-            (one, Place::at(other)?.open(None, screen)?)
-        }
-        _ => return Err(Failure::Usage("diff takes two checkpoints".into())),
+    let Diff {
+        first,
+        second,
+        third,
+    } = arguments;
+    let (before, after) = if let Some(third) = third {
+        let (one, other) = (step(second)?, step(third)?);
+        let place = Place::at(first)?;
+        (
+            place.open(Some(one), screen)?,
+            place.open(Some(other), screen)?,
+        )
+    } else {
+        let one = Place::at(first)?.open(None, screen)?;
+        (one, Place::at(second)?.open(None, screen)?)
     };
     let comparison = screen.watched("comparing", None, |watch| compare(&before, &after, watch))?;
     if screen.is_json() {

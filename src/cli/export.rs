@@ -6,23 +6,30 @@ use super::failure::Failure;
 use super::json;
 use super::place::{Place, open, step};
 use super::screen::Screen;
+use crate::storage::parent_of;
 use crate::{Local, export_directory, export_file};
 
 pub(super) fn run(arguments: &Export, screen: &mut Screen<'_>) -> Result<u8, Failure> {
-    let (directory, wanted, out) = match arguments.which.as_slice() {
-        [directory, out] => (directory, None, out),
-        [directory, wanted, out] => (directory, Some(step(wanted)?), out),
-        _ => {
-            return Err(Failure::Usage(
-                "export takes a directory and what is to be written".into(),
-            ));
+    let (wanted, out) = match &arguments.out {
+        Some(out) => (Some(step(&arguments.step_or_out)?), out),
+        None if step(&arguments.step_or_out).is_ok() => {
+            let number = arguments.step_or_out.display();
+            return Err(Failure::Usage(format!(
+                "{number} may be a step or a file: behind a step comes what is to be written; a file is ./{number}"
+            )));
         }
+        None => (None, &arguments.step_or_out),
     };
+    let parent = parent_of(out);
+    if matches!(parent.try_exists(), Ok(false)) {
+        let message = format!("{}: there is no such directory", parent.display());
+        return Err(Failure::Failed(message));
+    }
     if !arguments.force && out.symlink_metadata().is_ok() {
         let message = format!("{} is there already; --force replaces it", out.display());
         return Err(Failure::Failed(message));
     }
-    let place = Place::at(directory)?;
+    let place = Place::at(&arguments.dir)?;
     let (opened, bytes) = place.with(wanted, screen, |run, step, screen| {
         let opened = open(run, step)?;
         let total = opened.state.nbytes();

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
 
-use crate::CheckpointInfo;
-use crate::format::float_value;
+use crate::format::{float_value, node_value};
+use crate::{CheckpointInfo, Node};
 
 /// Metrics by name.
 pub(super) fn metrics(metrics: &BTreeMap<String, f64>) -> Value {
@@ -15,6 +15,21 @@ pub(super) fn metrics(metrics: &BTreeMap<String, f64>) -> Value {
         .iter()
         .map(|(name, &value)| (name.clone(), float_value(value)));
     Value::Object(metrics.collect::<Map<_, _>>())
+}
+
+/// Plain values for people: dictionaries with text keys are objects. What JSON has no value for is as in a manifest.
+pub(super) fn plain(node: &Node) -> Value {
+    let text = |key: &Node| key.as_str().map(str::to_owned);
+    match node {
+        Node::List(items) => Value::Array(items.iter().map(plain).collect()),
+        Node::Dict(entries) if entries.iter().all(|(key, _)| text(key).is_some()) => {
+            let entries = entries
+                .iter()
+                .filter_map(|(key, value)| Some((text(key)?, plain(value))));
+            Value::Object(entries.collect())
+        }
+        other => node_value(other, &[]),
+    }
 }
 
 /// A path; what is no Unicode in it is replaced.
@@ -117,6 +132,19 @@ mod tests {
         ] {
             assert_eq!(short(value), text);
         }
+    }
+
+    #[test]
+    fn people_see_json_as_they_know_it() {
+        let inner = Node::List(vec![Node::Int(1), Node::dict([("b", Node::None)])]);
+        let infinite = Node::Tuple(vec![Node::Float(f64::INFINITY)]);
+        let node = Node::dict([("a", inner), ("c", infinite)]);
+        assert_eq!(
+            plain(&node).to_string(),
+            r#"{"a":[1,{"b":null}],"c":{"tuple":[{"float":"inf"}]}}"#
+        );
+        let numbered = Node::Dict(vec![(Node::Int(1), Node::Bool(true))]);
+        assert_eq!(plain(&numbered), node_value(&numbered, &[]));
     }
 
     #[test]

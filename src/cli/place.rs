@@ -3,6 +3,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::arguments;
 use super::failure::Failure;
 use super::screen::Screen;
 use crate::file_checkpointer::Damaged;
@@ -38,7 +39,7 @@ impl Place {
             let name = directory.file_name().and_then(|name| name.to_str());
             let step = name.and_then(|name| name.strip_prefix("step-"));
             is_checkpoint = step.is_some_and(|step| step.parse::<u64>().is_ok());
-            if !is_checkpoint {
+            if !is_checkpoint && !may_become_a_run(directory)? {
                 return Err(fail(
                     "there are no checkpoints here: no manifest.json, and no directory named for a step",
                 ));
@@ -47,12 +48,15 @@ impl Place {
         Ok(Place { run, is_checkpoint })
     }
 
-    /// The run; for what makes no sense with a single checkpoint.
+    /// The run; for what makes no sense with a single checkpoint, or without any.
     pub(super) fn into_run(self) -> Result<Run, Failure> {
         if self.is_checkpoint {
             let message = "this is one checkpoint; name the directory of its run";
             let directory = self.run.directory().display();
             return Err(Failure::Usage(format!("{directory}: {message}")));
+        }
+        if self.run.candidates()?.is_empty() {
+            return Err(empty(&self.run));
         }
         Ok(self.run)
     }
@@ -120,6 +124,22 @@ impl Place {
     }
 }
 
+/// Whether nothing is in it but hidden names, such as that of a lock.
+fn may_become_a_run(directory: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(directory)? {
+        if !entry?.file_name().as_encoded_bytes().starts_with(b".") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// There is nothing in the run.
+pub(super) fn empty(run: &Run) -> Failure {
+    let directory = run.directory().display();
+    Failure::Failed(format!("{directory}: there are no checkpoints here"))
+}
+
 /// Opens the checkpoint of a step of the run; without one, that which the directory itself is.
 pub(super) fn open(run: &Run, step: Option<u64>) -> Result<Opened, RestoreError> {
     match step {
@@ -128,22 +148,21 @@ pub(super) fn open(run: &Run, step: Option<u64>) -> Result<Opened, RestoreError>
     }
 }
 
-/// There is no such step, but others.
+/// There is no such step, but maybe others.
 pub(super) fn missing(run: &Run, step: u64, steps: &[u64]) -> Failure {
-    let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
-    let (directory, steps) = (run.directory().display(), steps.join(", "));
-    Failure::Failed(format!(
-        "{directory}: there is no step {step}; there are {steps}"
-    ))
+    let others = match steps {
+        [] => "there are none".to_owned(),
+        [only] => format!("there is only step {only}"),
+        several => {
+            let several: Vec<String> = several.iter().map(u64::to_string).collect();
+            format!("there are steps {}", several.join(", "))
+        }
+    };
+    let directory = run.directory().display();
+    Failure::Failed(format!("{directory}: there is no step {step}; {others}"))
 }
 
-/// A step, where one must be.
+/// A step, where a path might be too.
 pub(super) fn step(text: &Path) -> Result<u64, Failure> {
-    let step = text.to_str().and_then(|text| text.parse().ok());
-    step.ok_or_else(|| {
-        let text = text.display();
-        Failure::Usage(format!(
-            "{text} is no step: a step is a number, such as 500"
-        ))
-    })
+    arguments::step(&text.to_string_lossy()).map_err(Failure::Usage)
 }

@@ -54,14 +54,11 @@ impl<'a> Screen<'a> {
     pub(super) fn new(json: bool, stop: &'a AtomicBool) -> Screen<'a> {
         let terminal = io::stdout().is_terminal();
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let size = terminal_size::terminal_size_of(io::stdout());
         Screen {
             out: BufWriter::new(io::stdout()),
             json,
             colours: terminal && !is_set("NO_COLOR") && !is_dumb(),
-            width: size
-                .filter(|_| terminal)
-                .map(|(width, _)| usize::from(width.0)),
+            width: width().filter(|_| terminal),
             stop,
         }
     }
@@ -179,6 +176,20 @@ impl<'a> Screen<'a> {
             }
         }
     }
+}
+
+/// Characters in a line of the terminal, which need not know how many lines it has.
+#[cfg(unix)]
+fn width() -> Option<usize> {
+    let columns = rustix::termios::tcgetwinsize(io::stdout()).ok()?.ws_col;
+    (columns > 0).then_some(usize::from(columns))
+}
+
+/// Characters in a line of the terminal.
+#[cfg(not(unix))]
+fn width() -> Option<usize> {
+    let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
+    Some(usize::from(width.0))
 }
 
 /// A terminal that shows plain lines only.

@@ -10,6 +10,9 @@ use super::table::{Align, Cell, Table};
 use crate::format::{node_json, node_value};
 use crate::{Data, Node, Opened, Tensor, TensorRef};
 
+/// So many values of a list are shown.
+const SHOWN: usize = 8;
+
 pub(super) fn run(arguments: &Show, screen: &mut Screen<'_>) -> Result<u8, Failure> {
     let opened = Place::at(&arguments.dir)?.open(arguments.step, screen)?;
     if screen.is_json() {
@@ -29,7 +32,7 @@ pub(super) fn run(arguments: &Show, screen: &mut Screen<'_>) -> Result<u8, Failu
         screen.line(&format!("metrics   {}", json::short_metrics(&info.metrics)))?;
     }
     if info.metadata != Node::None {
-        screen.line(&format!("metadata  {}", node_json(&info.metadata, &[])))?;
+        screen.line(&format!("metadata  {}", json::plain(&info.metadata)))?;
     }
     screen.line("")?;
     screen.table(&tree(&opened))?;
@@ -39,10 +42,11 @@ pub(super) fn run(arguments: &Show, screen: &mut Screen<'_>) -> Result<u8, Failu
 fn tree(opened: &Opened) -> Table {
     let mut table = Table::new(&[
         ("NAME", Align::Left),
-        ("VALUE", Align::Left),
         ("DTYPE", Align::Left),
         ("SHAPE", Align::Left),
         ("SIZE", Align::Right),
+        // The last, which pads no other however long it is.
+        ("VALUE", Align::Left),
     ]);
     let mut walk = Walk {
         tensors: &opened.state.tensors,
@@ -85,7 +89,13 @@ impl Walk<'_> {
                     Node::Tuple(_) => "tuple",
                     _ => "set",
                 };
-                self.row(name, depth, several(kind, items.len()), Style::Faint);
+                let several = several(kind, items.len());
+                if !items.is_empty() && items.iter().all(is_plain) {
+                    let line = format!("{several}: {}", first(items));
+                    self.row(name, depth, line, Style::Plain);
+                    return;
+                }
+                self.row(name, depth, several, Style::Faint);
                 for (i, item) in items.iter().enumerate() {
                     self.visit(item, &i.to_string(), depth + 1, "");
                 }
@@ -104,15 +114,23 @@ impl Walk<'_> {
     }
 
     fn row(&mut self, name: &str, depth: usize, value: String, style: Style) {
+        let [dtype, shape, size] = ["", "", ""].map(Cell::from);
+        let value = Cell::styled(value, style);
         self.table
-            .row([indented(name, depth), Cell::styled(value, style)]);
+            .row([indented(name, depth), dtype, shape, size, value]);
     }
 
     fn tensor(&mut self, leaf: &TensorRef, name: &str, depth: usize, tags: &str) {
         let tensor = &self.tensors[leaf.index];
-        let (dtype, shape, size) = match &leaf.view {
-            Some(view) => (view.dtype, &view.shape, format!("part of {}", tensor.name)),
-            None => (tensor.dtype, &tensor.shape, json::size(tensor.nbytes())),
+        let (dtype, shape, size, part) = match &leaf.view {
+            Some(view) => {
+                let part = format!(", part of {}", tensor.name);
+                (view.dtype, &view.shape, String::new(), part)
+            }
+            None => {
+                let size = json::size(tensor.nbytes());
+                (tensor.dtype, &tensor.shape, size, String::new())
+            }
         };
         let kind = if leaf.kind.is_empty() {
             "tensor"
@@ -121,12 +139,38 @@ impl Walk<'_> {
         };
         self.table.row([
             indented(name, depth),
-            Cell::styled(format!("{tags}{kind}"), Style::Faint),
             dtype.name().into(),
             format!("{shape:?}").into(),
             size.into(),
+            Cell::styled(format!("{tags}{kind}{part}"), Style::Faint),
         ]);
     }
+}
+
+/// Whether it is written as it is, with nothing in it to look into.
+fn is_plain(node: &Node) -> bool {
+    !matches!(
+        node,
+        Node::Tensor(_)
+            | Node::List(_)
+            | Node::Tuple(_)
+            | Node::Set(_)
+            | Node::Dict(_)
+            | Node::Tagged { .. }
+    )
+}
+
+/// The first of many plain values, in a line.
+fn first(items: &[Node]) -> String {
+    let mut values: Vec<String> = items
+        .iter()
+        .take(SHOWN)
+        .map(|item| node_json(item, &[]))
+        .collect();
+    if items.len() > SHOWN {
+        values.push("…".to_owned());
+    }
+    values.join(", ")
 }
 
 fn indented(name: &str, depth: usize) -> Cell {

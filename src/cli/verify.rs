@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::arguments::Verify;
 use super::failure::Failure;
 use super::json;
-use super::place::{Place, missing};
+use super::place::{Place, empty, missing};
 use super::screen::{Screen, Style};
 use super::{FAILED, FINE};
 use crate::storage::errno_of;
@@ -60,6 +60,10 @@ fn steps(place: &Place, wanted: &[u64]) -> Result<Vec<Option<u64>>, Failure> {
     let there = place.run.candidates()?;
     if let Some(&step) = wanted.iter().find(|step| !there.contains(step)) {
         return Err(missing(&place.run, step, &there));
+    }
+    // What was not looked at is not said to be intact.
+    if there.is_empty() {
+        return Err(empty(&place.run));
     }
     let steps = if wanted.is_empty() { &there } else { wanted };
     Ok(steps.iter().copied().map(Some).collect())

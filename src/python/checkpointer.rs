@@ -86,7 +86,9 @@ impl AsyncCheckpointer {
         if core.is_open() {
             Ok(core)
         } else {
-            Err(errors::from_checkpointer(py, &CheckpointerError::Closed))
+            let directory = core.run.directory().display();
+            let why = format!("the checkpointer of {directory} is closed");
+            Err(errors::named(py, "CheckpointError", &why))
         }
     }
 }
@@ -597,7 +599,7 @@ impl Drop for AsyncCheckpointer {
 }
 
 fn with_notes(py: Python<'_>, error: PyErr, others: &[CheckpointerError]) -> PyErr {
-    for other in others {
+    for other in others.iter().map(errors::message) {
         // A note that cannot be added must not take the place of the error.
         let _ = error
             .value(py)

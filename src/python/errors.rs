@@ -89,6 +89,10 @@ impl Mismatch {
             // Writing to a string never fails.
             let _ = write!(message, "\n  {kind}:\n    {}", names.join("\n    "));
         }
+        if self.missing.is_empty() && self.mismatched.is_empty() {
+            message +=
+                "\n  to leave that out, name the rest: restore(into=..., only=[\"model.*\"])";
+        }
         let make = || -> PyResult<PyErr> {
             let class = py.import("pitstop.errors")?.getattr("StateMismatchError")?;
             Ok(PyErr::from_value(class.call1((
@@ -147,11 +151,19 @@ pub(super) fn from_checkpointer(py: Python<'_>, error: &CheckpointerError) -> Py
         },
         _ => "CheckpointError",
     };
-    let raised = named(py, class, &error.to_string());
+    let raised = named(py, class, &message(error));
     if let Some(cause) = io_cause(error) {
         raised.set_cause(py, Some(os_error(py, cause)));
     }
     raised
+}
+
+/// What happened, and to which step: whoever hears of it may be at a later one.
+pub(super) fn message(error: &CheckpointerError) -> String {
+    match error {
+        CheckpointerError::Worker(failure) => format!("step {}: {failure}", failure.epoch()),
+        other => other.to_string(),
+    }
 }
 
 /// The exception for a save that failed before it reached the worker, or without one.

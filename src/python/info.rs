@@ -64,7 +64,7 @@ impl CheckpointInfo {
         Ok(metadata?.clone_ref(py))
     }
 
-    /// Total size of its files in bytes; files shared with other checkpoints count in full.
+    /// Total size of its files in bytes, without its manifest; files shared with other checkpoints count in full.
     #[getter]
     fn nbytes(&self) -> u64 {
         self.info.nbytes

@@ -66,11 +66,11 @@ pub(super) fn submit(
                 return Ok(SaveHandle::skipped_at(step));
             }
             OnBusy::Raise => {
-                return Err(errors::named(
-                    py,
-                    "CheckpointError",
-                    "another save is in flight",
-                ));
+                let directory = core.run.directory().display();
+                let why = format!(
+                    "step {step} is not saved, since another save into {directory} is in flight"
+                );
+                return Err(errors::named(py, "CheckpointError", &why));
             }
         }
     }

@@ -188,7 +188,7 @@ fn show_tells_what_a_checkpoint_holds() {
             .lines()
             .find(|line| line.contains("    weight"))
             .unwrap();
-        assert!(weight.ends_with("F32    [2, 3]  24 B"), "{text}");
+        assert!(weight.ends_with("F32    [2, 3]  24 B  tensor"), "{text}");
         assert!(text.contains("a\\u{1b}[31m\\nb\\u{9b}"), "{text}");
         assert!(text.contains("metadata  \"a \\u001b]0;note\""), "{text}");
     }
@@ -205,6 +205,32 @@ fn show_tells_what_a_checkpoint_holds() {
         (&weight["shape"], &weight["files"]),
         (&[2, 3].into(), &["model.safetensors"].into())
     );
+}
+
+#[test]
+fn show_stays_readable_however_long_a_value_is() {
+    let scene = Scene::new();
+    let losses: Vec<Node> = (0..400).map(Node::Int).collect();
+    let mut long = state(4);
+    long.root = Node::dict([
+        ("rng", Node::Str("x".repeat(3000))),
+        ("losses", Node::List(losses)),
+        ("betas", Node::Tuple(vec![Node::Float(0.5), Node::None])),
+        ("nothing", Node::List(Vec::new())),
+        ("rest", long.root),
+    ]);
+    let files = FileCheckpointer::open(scene.at("run"), Options::default()).unwrap();
+    files.save(40, Transfer::from(long)).unwrap();
+    let text = scene.text("show run");
+    let long = text.lines().filter(|line| line.len() > 1000);
+    assert_eq!(long.count(), 1, "{text}");
+    for end in [
+        "  list of 400: 0, 1, 2, 3, 4, 5, 6, 7, …\n",
+        "  tuple of 2: 0.5, null\n",
+        "  list of 0\n",
+    ] {
+        assert!(text.contains(end), "{text}");
+    }
 }
 
 #[test]
@@ -324,6 +350,11 @@ fn diff_tells_what_changed() {
         );
         assert_eq!(json["metrics"][0]["path"], "loss");
     }
+    // Options may stand anywhere.
+    assert_eq!(
+        scene.text("diff run --json 10 20"),
+        scene.text("diff run 10 20 --json")
+    );
     assert_eq!(scene.json("diff run 30 30", 0)["same"], true);
     assert_eq!(scene.json("diff run run/step-30", 0)["same"], true);
 }
@@ -339,7 +370,7 @@ fn rm_deletes_what_is_named_and_only_if_it_may() {
     assert!(
         scene
             .fails("rm run 10 25 --yes", 1)
-            .contains("there is no step 25; there are 10, 20, 30")
+            .contains("there is no step 25; there are steps 10, 20, 30")
     );
     assert!(
         scene
@@ -360,13 +391,20 @@ fn rm_deletes_what_is_named_and_only_if_it_may() {
         "step 10: deleted\nstep 20: deleted\n"
     );
     assert_eq!(scene.steps(), [30]);
+    assert!(
+        scene
+            .fails("show run 1", 1)
+            .contains("there is no step 1; there is only step 30")
+    );
     // A damaged one goes too.
     flip(&scene.at("run/step-30/manifest.json"), 100);
     assert_eq!(
         scene.json("rm run 30 -y", 0)["deleted"],
         serde_json::json!([30])
     );
-    assert!(scene.fails("ls run", 1).contains("no checkpoints here"));
+    // It is a run all the same.
+    assert!(scene.steps().is_empty());
+    assert_eq!(scene.text("ls run").lines().count(), 1);
 }
 
 #[test]
@@ -432,7 +470,16 @@ fn export_writes_a_file_or_a_directory() {
             .fails("export run out.safetensors", 1)
             .contains("--force")
     );
-    scene.text("export run out.safetensors --force");
+    for arguments in [
+        "run out.safetensors --force",
+        "run --force 20 out.safetensors",
+        "run 20 -f out.safetensors",
+    ] {
+        scene.text(&format!("export {arguments}"));
+    }
+    scene.text("export run ./20");
+    scene.text("export run -d files");
+    assert!(scene.at("files/checkpoint.json").exists());
     let json = scene.json("export run/step-10 out --directory", 0);
     assert_eq!(
         (&json["step"], &json["directory"]),
@@ -470,16 +517,37 @@ fn what_makes_no_sense_is_told_apart_from_what_fails() {
         "show run/step-10 20",
         "export run",
         "export run ten out",
+        // Not a file of that name with the newest in it.
+        "export run 20",
+        "export run 20 --force",
     ] {
         scene.fails(arguments, 2);
+    }
+    for arguments in [
+        "show run abc",
+        "verify run 10 abc",
+        "rm run abc",
+        "diff run 10 abc",
+        "export run abc out",
+    ] {
+        let stderr = scene.fails(arguments, 2);
+        let why = "a step is a whole number, not \"abc\"";
+        assert!(stderr.contains(why), "{arguments}: {stderr}");
     }
     for (arguments, why) in [
         ("ls none", "there is no such directory"),
         ("ls file", "this is a file"),
+        ("ls .", "there are no checkpoints here"),
         ("verify empty", "there are no checkpoints here"),
-        ("show run 25", "there is no step 25; there are 10, 20, 30"),
+        ("verify empty 5", "there is no step 5; there are none"),
+        ("show empty", "there is no intact checkpoint here"),
+        (
+            "show run 25",
+            "there is no step 25; there are steps 10, 20, 30",
+        ),
         ("verify run 25", "there is no step 25"),
         ("export run 25 out", "there is no step 25"),
+        ("export run none/out", "none: there is no such directory"),
         ("rm none 5 --yes", "there is no such directory"),
         (
             "prune empty --keep-last 1 --yes",
@@ -489,6 +557,8 @@ fn what_makes_no_sense_is_told_apart_from_what_fails() {
         let stderr = scene.fails(arguments, 1);
         assert!(stderr.contains(why), "{arguments}: {stderr}");
     }
+    let listed = scene.json("ls empty", 0);
+    assert_eq!(listed["checkpoints"], serde_json::json!([]));
     // Looking makes nothing.
     assert!(fs::read_dir(scene.at("empty")).unwrap().next().is_none());
     let help = scene.text("--help");

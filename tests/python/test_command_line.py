@@ -1,5 +1,6 @@
 """The command line as the wheel brings it: the script, `python -m`, Ctrl-C, pipes, terminals."""
 
+import codecs
 import json
 import os
 import re
@@ -137,14 +138,14 @@ def test_ctrl_c_ends_it_quietly_and_leaves_nothing(run, tmp_path):
 class Terminal:
     """The script in a terminal of its own, 60 columns wide."""
 
-    def __init__(self, *words, **environment):
+    def __init__(self, *words, rows=24, **environment):
         import fcntl
         import pty
         import struct
         import termios
 
         self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 60, 0, 0))
         environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | environment
         self.process = subprocess.Popen(
             [SCRIPT, *map(str, words)],
@@ -156,6 +157,7 @@ class Terminal:
         )
         os.close(slave)
         self.text = ""
+        self.decode = codecs.getincrementaldecoder("utf-8")().decode
 
     def read(self, until=None):
         """Reads to the end, or until it has written something."""
@@ -168,7 +170,7 @@ class Terminal:
                 some = b""
             if not some:
                 break
-            self.text += some.decode()
+            self.text += self.decode(some)
         assert until is None or until in self.text
         return self.text
 
@@ -182,14 +184,18 @@ class Terminal:
 
 
 @posix
-def test_people_see_colours_that_fit_their_terminal(saved):
-    terminal = Terminal("show", saved)
+@pytest.mark.parametrize("rows", [24, 0])
+def test_people_see_colours_that_fit_their_terminal(saved, rows):
+    """Some terminals tell how wide they are, and not how high."""
+    with pitstop.AsyncCheckpointer(saved) as checkpointer:
+        checkpointer.save(4, {"note": "x" * 200})
+    terminal = Terminal("show", saved, rows=rows)
     assert terminal.end() == 0
     assert "\x1b[1m" in terminal.text
     lines = [re.sub(r"\x1b\[\d+m", "", line) for line in terminal.text.splitlines()]
     assert any(line.startswith("NAME") for line in lines)
     table = lines[lines.index(next(line for line in lines if line.startswith("NAME"))) :]
-    assert max(map(len, table)) <= 60
+    assert max(map(len, table)) == 60
     for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
         plain = Terminal("show", saved, **environment)
         assert plain.end() == 0

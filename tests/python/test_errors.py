@@ -47,7 +47,7 @@ def settle(handle):
 
 def assert_save_error(error, run):
     assert isinstance(error, pitstop.CheckpointError)
-    assert str(error).startswith(MESSAGE)
+    assert str(error).startswith(f"step 2: {MESSAGE}")
     assert isinstance(error.__cause__, OSError)
     assert error.__cause__.errno in (errno.ENOENT, errno.EPERM, errno.EACCES, errno.EROFS, errno.ENOTDIR)
     assert str(run) in str(error.__cause__.filename)
@@ -189,7 +189,7 @@ def test_a_failed_delete_says_so_once_and_deletes_nothing(run):
             with pytest.raises(pitstop.DeleteError) as caught:
                 checkpointer.wait()
             checkpointer.check()
-        assert str(caught.value).startswith("Error when deleting the state: ")
+        assert str(caught.value).startswith("step 1: Error when deleting the state: ")
         assert isinstance(caught.value.__cause__, OSError)
         assert_same(state_at(1), checkpointer.restore(1))
         checkpointer.delete(1)
@@ -216,7 +216,7 @@ def test_a_full_disk(small_disk):
             with pytest.raises(pitstop.SaveError) as caught:
                 checkpointer.save(2, state_at(2, size=1 << 20)).result()
             assert caught.value.__cause__.errno == errno.ENOSPC
-            assert str(caught.value).startswith(MESSAGE)
+            assert str(caught.value).startswith(f"step 2: {MESSAGE}")
         assert_same(state_at(1), checkpointer.restore())
         # What was half-written must have given its room back: this needs most of it.
         checkpointer.save(3, state_at(3, size=400_000)).result()
@@ -269,7 +269,7 @@ LIMITED = """
 
 def test_a_limit_on_the_size_of_files(run):
     lines = child.run(LIMITED, run).splitlines()
-    assert lines == ["Error when saving the state EFBIG", "[1, 3, 4]"]
+    assert lines == ["step 2 EFBIG", "[1, 3, 4]"]
     assert disk.whole_steps(run) == [1, 3, 4]
 
 
@@ -353,7 +353,8 @@ def test_a_restore_whose_caller_goes_away_ends_in_the_callback_message(checkpoin
             messages.append(str(error))
         checkpointer.check()
     assert messages, "40 callers went away and none was missed"
-    assert all(text.startswith("Error when sending response through callback channel: ") for text in messages)
+    expected = "step 1: Error when sending response through callback channel: "
+    assert all(text.startswith(expected) for text in messages)
     assert_same(big_state, checkpointer.restore(1))
     checkpointer.save(2, {"w": 1}).result()
     assert checkpointer.steps() == [1, 2]

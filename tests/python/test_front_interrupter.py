@@ -76,7 +76,8 @@ def test_a_failing_save_stops_it_from_the_background_and_close_still_raises(run:
         checkpointer.save(2, {"w": 2})
         with pytest.raises(pitstop.SaveError) as caught:
             checkpointer.close()
-    assert str(caught.value) == message
+    assert str(caught.value) == f"step 1: {message}"
+    assert [note.split(": ")[:2] for note in caught.value.__notes__] == [["also", "step 2"]]
     assert isinstance(caught.value.__cause__, NotADirectoryError)
 
 

@@ -205,6 +205,20 @@ def test_every_mismatch_is_named_at_once_and_nothing_is_touched(saved, call):
     assert isinstance(caught.value, ValueError)
 
 
+def test_what_is_only_unexpected_can_be_left_out_as_the_message_says(checkpointer):
+    checkpointer.save(1, {"model": {"w": np.ones(3)}, "old": np.ones(2)})
+    target = {"model": {"w": np.zeros(3)}}
+    with pytest.raises(pitstop.StateMismatchError) as caught:
+        checkpointer.resume(into=target)
+    assert caught.value.unexpected == ["old"]
+    assert 'only=["model.*"]' in str(caught.value)
+    checkpointer.restore(into=target, only=["model.*"])
+    assert_same({"model": {"w": np.ones(3)}}, target)
+    with pytest.raises(pitstop.StateMismatchError) as caught:
+        checkpointer.resume(into={"wanted": np.zeros(3)})
+    assert "only=" not in str(caught.value)
+
+
 def test_a_hundred_mismatches_are_all_named(checkpointer):
     checkpointer.save(1, {f"saved_{number:03}": np.zeros(1) for number in range(100)})
     with pytest.raises(pitstop.StateMismatchError) as caught:

@@ -105,7 +105,7 @@ def test_a_script_that_ends_without_asking_says_what_failed_and_does_not_exit_wi
     code, output, errors = child.end(child.start(f"{UNASKED}\n    {waiting}\n", run))
     assert code == 120  # what Python says when the end of a script fails
     assert output == "done\n"
-    assert errors.count("SaveError: Error when saving the state: ") == 1
+    assert errors.count("SaveError: step 2: Error when saving the state: ") == 1
     assert "No such file or directory" in errors
 
 

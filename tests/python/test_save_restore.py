@@ -274,8 +274,9 @@ def test_a_busy_checkpointer_skips(run, big_state):
 def test_a_busy_checkpointer_raises(run, big_state):
     with pitstop.AsyncCheckpointer(run, on_busy="raise") as checkpointer:
         checkpointer.save(1, big_state)
-        with pytest.raises(pitstop.CheckpointError):
+        with pytest.raises(pitstop.CheckpointError, match="step 2 is not saved") as caught:
             checkpointer.save(2, state_at(2))
+        assert str(run) in str(caught.value)
         checkpointer.wait()
         assert checkpointer.steps() == [1]
         save_all(checkpointer, 3)
@@ -308,8 +309,9 @@ def test_close_drains_and_can_be_repeated(run, big_state):
 def test_a_closed_checkpointer_says_so(run, call):
     with pitstop.AsyncCheckpointer(run) as checkpointer:
         save_all(checkpointer, 1)
-    with pytest.raises(pitstop.CheckpointError, match="closed"):
+    with pytest.raises(pitstop.CheckpointError) as caught:
         call(checkpointer)
+    assert str(caught.value) == f"the checkpointer of {run} is closed"
     assert disk.whole_steps(run) == [1]
 
 
