@@ -22,9 +22,9 @@ use unix as system;
 #[cfg(windows)]
 use windows as system;
 
+use super::{Entry, EntryKind, Lock, LockError, NewFile, PathError, Storage, StoredFile};
 #[cfg(unix)]
 use super::{FileId, FileVersion};
-use super::{Entry, EntryKind, Lock, LockError, NewFile, PathError, Storage, StoredFile};
 
 /// The file system of the machine. Modes of what it creates respect the umask.
 ///

@@ -85,7 +85,8 @@ fn what_stands_in_the_way_of_the_second_look_at_a_manifest_is_told() {
         Checkpointer::<State>::save(&files, 7, state(7, 1, 200)).unwrap();
         let (opened, watched) = (AtomicUsize::new(0), manifest.clone());
         disk.on_call(move |_, call| {
-            let second = call.is("open", &watched) && opened.fetch_add(1, Ordering::SeqCst) % 2 == 1;
+            let second =
+                call.is("open", &watched) && opened.fetch_add(1, Ordering::SeqCst) % 2 == 1;
             second.then_some(Fault::Error(EMFILE))
         });
         match look(&disk).open(7, false).unwrap_err() {
