@@ -122,15 +122,12 @@ impl Walk<'_> {
 
     fn tensor(&mut self, leaf: &TensorRef, name: &str, depth: usize, tags: &str) {
         let tensor = &self.tensors[leaf.index];
-        let (dtype, shape, size, part) = match &leaf.view {
-            Some(view) => {
-                let part = format!(", part of {}", tensor.name);
-                (view.dtype, &view.shape, String::new(), part)
-            }
-            None => {
-                let size = json::size(tensor.nbytes());
-                (tensor.dtype, &tensor.shape, size, String::new())
-            }
+        let (dtype, shape, size, part) = if let Some(view) = &leaf.view {
+            let part = format!(", part of {}", tensor.name);
+            (view.dtype, &view.shape, String::new(), part)
+        } else {
+            let size = json::size(tensor.nbytes());
+            (tensor.dtype, &tensor.shape, size, String::new())
         };
         let kind = if leaf.kind.is_empty() {
             "tensor"

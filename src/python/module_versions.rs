@@ -20,7 +20,7 @@ const ASSIGN: &str = "assign_to_params_buffers";
 /// The tag for an ordered dictionary. An attribute that JSON cannot say is not that of torch, and is left out.
 pub(super) fn tag(dict: &Bound<'_, PyAny>) -> PyResult<String> {
     let versions = dict.getattr_opt(ATTRIBUTE)?;
-    let Some(versions) = versions.filter(|versions| versions.is_instance_of::<PyDict>()) else {
+    let Some(versions) = versions.filter(PyAnyMethods::is_instance_of::<PyDict>) else {
         return Ok(TAG.to_owned());
     };
     match as_json(&versions) {

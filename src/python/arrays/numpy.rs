@@ -269,7 +269,6 @@ fn no_dtype(py: Python<'_>, text: &str, error: PyErr) -> PyErr {
 
 /// A NumPy type in words that [`Numpy::read_dtype`] reads.
 pub(in crate::python) fn write_dtype(dtype: &Bound<'_, PyAny>) -> Result<String, Refusal> {
-    let py = dtype.py();
     if dtype.getattr("hasobject")?.is_truthy()? {
         return Err(unsupported(
             "an array of Python objects; only arrays of numbers, text and bytes can be saved",

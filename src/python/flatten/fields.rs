@@ -77,7 +77,8 @@ pub(super) fn further_attribute<'py>(
         let kept = object.get_type().getattr_opt(spelled.as_str())?;
         let cached = py.import("functools")?.getattr("cached_property")?;
         let is_cached = kept.map_or(Ok(false), |kept| kept.is_instance(&cached))?;
-        if !is_cached && !(spelled.starts_with("__") && spelled.ends_with("__")) {
+        let is_pythons_own = spelled.starts_with("__") && spelled.ends_with("__");
+        if !(is_cached || is_pythons_own) {
             return Ok(Some(spelled));
         }
     }
