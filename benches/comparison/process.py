@@ -19,7 +19,8 @@ from .libraries import REGISTRY, Library, Unavailable
 from .loops import LOOPS, Loop, cost
 from .workloads import State, change_all, change_some, leaves, make, mapped, nbytes, tensors
 
-RESERVE = 3 << 30  # bytes at most that are held between measurements: a cold restore fills page cache and memory
+# Bytes at most that are held between measurements: a cold restore fills the page cache and new memory.
+RESERVE = 3 << 30
 FRESH = ("partial", "growth")  # phases that begin with the first save of a checkpointer
 GROWING_SAVES = 50
 PARTIAL_SAVES = 6

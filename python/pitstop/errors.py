@@ -28,7 +28,8 @@ class CheckpointError(Exception):
 class SaveError(CheckpointError):
     """A save failed. Every older checkpoint is as it was.
 
-    ``__cause__`` holds the ``OSError``, if there was one. Of a save in the background the message names the step.
+    ``__cause__`` holds the ``OSError``, if there was one. Of a save in the background the message names the
+    step.
     """
 
 

@@ -321,7 +321,7 @@ def test_what_others_change_meanwhile_is_never_committed_damaged(run, limit):
         while not over.is_set():
             changing[:] += 1
 
-    saved = []
+    saved, refusals = [], []
     with (
         pitstop.AsyncCheckpointer(run, memory_limit=limit) as checkpointer,
         ThreadPoolExecutor(1) as pool,
@@ -333,11 +333,12 @@ def test_what_others_change_meanwhile_is_never_committed_damaged(run, limit):
                     checkpointer.save(step, {"changing": changing}).result()
                     saved.append(step)
                 except pitstop.SaveError as error:
-                    assert "changing: it was changed while it was written" in str(error)
+                    refusals.append(str(error))
         finally:
             over.set()
         changes.result()
         for step in saved:
             checkpointer.restore(step)
     assert disk.whole_steps(run) == saved
-    assert limit is not None or len(saved) == 8
+    assert all("changing: it was changed while it was written" in refusal for refusal in refusals)
+    assert limit is not None or not refusals
