@@ -88,7 +88,7 @@ def test_a_child_that_ends_sweeps_nothing_that_its_parent_is_writing(run):
     [
         "subprocess.Popen(['sleep', '60'], close_fds=False, stdout=subprocess.DEVNULL).pid",
         "os.posix_spawn('/bin/sleep', ['sleep', '60'], os.environ)",
-        "multiprocessing.get_context('fork').Process(target=time.sleep, args=(60,))",
+        "multiprocessing.get_context('fork').Process(target=tell_and_sleep)",
     ],
     ids=["subprocess", "posix_spawn", "multiprocessing"],
 )
@@ -100,11 +100,15 @@ def test_whatever_outlives_a_killed_parent_does_not_keep_its_directory(run, star
         checkpointer = pitstop.AsyncCheckpointer(sys.argv[1])
         checkpointer.save(1, {{"w": np.ones(10)}}).result()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        def tell_and_sleep():
+            # A forked child tells itself: by then it has let go of what it was born with.
+            print("started", os.getpid(), flush=True)
+            time.sleep(60)
         started = {start}
         if isinstance(started, multiprocessing.process.BaseProcess):
             started.start()
-            started = started.pid
-        print("started", started, flush=True)
+        else:
+            print("started", started, flush=True)
         time.sleep(60)
         """,
         run,
