@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{CheckpointInfo, Timings};
@@ -28,6 +28,8 @@ pub struct Ticket {
     info: OnceLock<CheckpointInfo>,
     reads: Mutex<Reads>,
     changed: Condvar,
+    /// Somebody waits, or has waited, until nothing is read any more.
+    awaited: AtomicBool,
     /// What it costs.
     pub timings: Arc<Timings>,
 }
@@ -64,6 +66,9 @@ impl Ticket {
         let mut reads = self.lock();
         while *reads < at_most {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if at_most == Reads::Nothing && left != Some(Duration::ZERO) {
+                self.awaited.store(true, Ordering::Relaxed);
+            }
             reads = match left {
                 None => self
                     .changed
@@ -77,6 +82,11 @@ impl Ticket {
             };
         }
         true
+    }
+
+    /// Whether somebody waits until the save reads nothing any more.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.awaited.load(Ordering::Relaxed)
     }
 
     /// What the save still reads.

@@ -130,6 +130,7 @@ fn settle(
             expected,
             deferred,
             rest_copied: &|| ticket.reads_only(Reads::Deferred),
+            is_awaited: &|| ticket.is_awaited(),
         };
         state = capture(state, how)?;
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::arena::{Arena, Lease};
-use super::transfer::{self, Crew, Job};
+use super::transfer::{self, Crew, Digest, Job};
 use crate::format::{self, Expected};
 use crate::state::{Checksum, Data, Memory, Node, Region, State, Tensor};
 
@@ -26,6 +26,8 @@ pub struct Capture<'a> {
     pub deferred: &'a [bool],
     /// Called once all that is not deferred is copied; not called if something does not fit.
     pub rest_copied: &'a dyn Fn(),
+    /// Whether somebody waits for what is deferred: then it is copied by as many threads as the rest.
+    pub is_awaited: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl<'a> Capture<'a> {
@@ -37,6 +39,7 @@ impl<'a> Capture<'a> {
             expected: &[],
             deferred: &[],
             rest_copied: &|| (),
+            is_awaited: &|| false,
         }
     }
 }
@@ -46,7 +49,7 @@ impl<'a> Capture<'a> {
 /// Tensors in memory that nobody can change and that lie as they are stored are borrowed, not copied.
 /// Tensors in a file are read. Checksums that are known already are compared. Others are left to
 /// [`fill_checksums`], which reads the copies while the training goes on: only the copy keeps it waiting. What is
-/// deferred keeps nobody waiting, and gets its checksum on the way. The copies lie in the order in
+/// deferred keeps nobody waiting at first, and gets its checksum on the way until somebody does. The copies lie in the order in
 /// which [`plan`](crate::format::plan()) puts them into files, back to back, so that a file can be written
 /// from where they lie.
 ///
@@ -120,7 +123,7 @@ fn without_unchanged<'a>(
         tensor: &*leaf.tensor,
         len: leaf.len,
         into: None,
-        digest: true,
+        digest: Digest::Yes,
     });
     let mut changed = HashSet::new();
     let mut checksums = Vec::with_capacity(hoped.len());
@@ -155,7 +158,7 @@ pub fn fill_checksums(state: &mut State) -> io::Result<()> {
         tensor: &*leaf.tensor,
         len: leaf.len,
         into: None,
-        digest: true,
+        digest: Digest::Yes,
     });
     let checksums = transfer::run(jobs.collect(), Crew::Full);
     for (leaf, checksum) in missing.into_iter().zip(checksums) {
@@ -287,11 +290,18 @@ fn copy(
                 .get(leaf.index)
                 .is_some_and(|&deferred| deferred);
         let in_memory = matches!(leaf.tensor.data, Data::Memory(_));
+        let digest = if leaf.tensor.checksum.is_some() || !in_memory {
+            Digest::Yes
+        } else if deferred {
+            Digest::OnTheWay
+        } else {
+            Digest::No
+        };
         let job = Job {
             tensor: leaf.tensor,
             len: leaf.len,
             into: Some(into),
-            digest: deferred || leaf.tensor.checksum.is_some() || !in_memory,
+            digest,
         };
         let jobs = if deferred { &mut later } else { &mut now };
         order.push((deferred, jobs.len()));
@@ -304,7 +314,7 @@ fn copy(
     if may_defer {
         (how.rest_copied)();
     }
-    let mut later: Vec<_> = transfer::run(later, Crew::Half)
+    let mut later: Vec<_> = transfer::run(later, Crew::Beside(how.is_awaited))
         .into_iter()
         .map(Some)
         .collect();
@@ -322,7 +332,9 @@ fn copy(
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::{Condvar, Mutex};
+    use std::time::Duration;
 
     use super::*;
     use crate::format::checksum;
@@ -497,6 +509,82 @@ mod tests {
             known.collect::<Vec<_>>(),
             [Some(checksum::of(&[7; 10])), None]
         );
+    }
+
+    /// What is deferred of three large tensors, of which one has a checksum, and one is not in memory; somebody waits
+    /// from the beginning, or nobody does.
+    fn deferred(is_awaited: bool) -> State {
+        const SIZE: usize = 3 << 20;
+        let mut state = entries(&[&[SIZE, SIZE, SIZE]]);
+        state.tensors[1].checksum = Some(checksum::of(state.tensors[1].bytes().unwrap()));
+        state.tensors[2].data = Data::Stored(Stored {
+            source: Arc::new(Source(AtomicBool::new(false))),
+            offset: 0,
+        });
+        let arena = Arena::default();
+        let how = Capture {
+            deferred: &[true; 3],
+            is_awaited: &|| is_awaited,
+            ..into(&arena, usize::MAX)
+        };
+        let captured = capture(state, how).unwrap();
+        for (tensor, byte) in captured.tensors.iter().zip([0, 1, 7]) {
+            let all = |&found: &u8| found == byte;
+            assert!(tensor.bytes().unwrap().iter().all(all), "{byte}");
+        }
+        captured
+    }
+
+    #[test]
+    fn what_somebody_waits_for_is_only_copied() {
+        let checksums = |state: State| -> Vec<bool> {
+            let tensors = state.tensors.iter();
+            tensors.map(|tensor| tensor.checksum.is_some()).collect()
+        };
+        assert_eq!(checksums(deferred(false)), [true, true, true]);
+        // What is compared, and what is read from a file, has its checksum in any case.
+        assert_eq!(checksums(deferred(true)), [false, true, true]);
+        let mut awaited = deferred(true);
+        fill_checksums(&mut awaited).unwrap();
+        assert_eq!(
+            awaited.tensors[0].checksum,
+            deferred(false).tensors[0].checksum
+        );
+    }
+
+    #[test]
+    fn more_threads_copy_once_somebody_waits() {
+        let state = entries(&[&[64 << 20]]);
+        let original = checksum::of(state.tensors[0].bytes().unwrap());
+        let cores = std::thread::available_parallelism().unwrap().get();
+        let expected = cores.min(2);
+        let (threads, changed) = (Mutex::new(HashSet::new()), Condvar::new());
+        let calls = AtomicUsize::new(0);
+        // Every thread asks before each part. A few parts are copied by half of the cores; after a few more, nobody
+        // goes on until another thread has come.
+        let is_awaited = || {
+            let call = calls.fetch_add(1, Ordering::SeqCst);
+            let mut threads = threads.lock().unwrap();
+            threads.insert(std::thread::current().id());
+            changed.notify_all();
+            if call > 8 {
+                let limit = Duration::from_secs(20);
+                let few = |threads: &mut HashSet<_>| threads.len() < expected;
+                drop(changed.wait_timeout_while(threads, limit, few).unwrap());
+            }
+            call > 4
+        };
+        let arena = Arena::default();
+        let how = Capture {
+            deferred: &[true],
+            is_awaited: &is_awaited,
+            ..into(&arena, usize::MAX)
+        };
+        let mut captured = capture(state, how).unwrap();
+        assert!(threads.lock().unwrap().len() >= expected);
+        assert_eq!(captured.tensors[0].checksum, None, "half of a digest");
+        fill_checksums(&mut captured).unwrap();
+        assert_eq!(captured.tensors[0].checksum, Some(original));
     }
 
     #[test]

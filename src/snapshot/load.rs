@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use thiserror::Error;
 
-use super::transfer::{self, Crew};
+use super::transfer::{self, Crew, Digest};
 use super::{Layout, Watch, read};
 use crate::state::{Data, Memory, Piece, Tensor};
 
@@ -137,7 +137,10 @@ fn compare(targets: Vec<(&Tensor, Option<&mut [u8]>)>, stop: &AtomicBool) -> Res
                 tensor,
                 len: tensor.nbytes() as usize,
                 into,
-                digest: tensor.checksum.is_some(),
+                digest: match tensor.checksum {
+                    Some(_) => Digest::Yes,
+                    None => Digest::No,
+                },
             }),
         }
     }

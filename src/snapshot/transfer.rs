@@ -1,6 +1,7 @@
 //! The engine: moves the bytes of many tensors at once, and computes their checksums on the way where they are
 //! wanted.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 
@@ -24,13 +25,22 @@ pub(super) struct Job<'a> {
     pub(super) len: usize,
     pub(super) into: Option<&'a mut [u8]>,
     /// Whether its checksum is wanted.
-    pub(super) digest: bool,
+    pub(super) digest: Digest,
+}
+
+/// Whether the checksum of a job is wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Digest {
+    No,
+    /// Unless somebody waits by then, see [`Crew::Beside`].
+    OnTheWay,
+    Yes,
 }
 
 impl Job<'_> {
     /// Digests that its checksum is made of.
     fn blocks(&self) -> usize {
-        usize::from(self.digest) * self.len.div_ceil(BLOCK).max(1)
+        usize::from(self.digest != Digest::No) * self.len.div_ceil(BLOCK).max(1)
     }
 }
 
@@ -46,32 +56,43 @@ struct Part<'a> {
     into: Option<&'a mut [u8]>,
     /// One for each block; none if they are not wanted.
     digests: &'a mut [Checksum],
+    /// They are left out if somebody waits.
+    on_the_way: bool,
 }
 
 /// How many threads share the work.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Crew {
+#[derive(Clone, Copy)]
+pub(super) enum Crew<'a> {
     /// As many as copy fastest: somebody waits.
     Full,
-    /// At most half of the cores, so that the training has the others.
-    Half,
+    /// At most half of the cores, so that the training has the others, until this says that it waits: then as many
+    /// as copy fastest, and they do nothing but copy.
+    Beside(&'a (dyn Fn() -> bool + Sync)),
 }
 
-impl Crew {
+impl Crew<'_> {
     fn threads(self) -> usize {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         match self {
             Crew::Full => cores.min(THREADS),
-            Crew::Half => (cores / 2).clamp(1, THREADS),
+            Crew::Beside(_) => (cores / 2).clamp(1, THREADS),
+        }
+    }
+
+    /// Whether somebody has come to wait who did not before.
+    fn is_awaited(self) -> bool {
+        match self {
+            Crew::Full => false,
+            Crew::Beside(is_awaited) => is_awaited(),
         }
     }
 }
 
-/// Runs all jobs; returns, in order, the checksum of each stored form if it was wanted.
-pub(super) fn run(jobs: Vec<Job<'_>>, crew: Crew) -> Vec<io::Result<Option<Checksum>>> {
+/// Runs all jobs; returns, in order, the checksum of each stored form if it was wanted, and not left out.
+pub(super) fn run(jobs: Vec<Job<'_>>, crew: Crew<'_>) -> Vec<io::Result<Option<Checksum>>> {
     let wanted: Vec<(usize, usize)> = jobs.iter().map(|job| (job.len, job.blocks())).collect();
     let mut digests = vec![Checksum(0); wanted.iter().map(|(_, blocks)| blocks).sum()];
-    let failures = {
+    let outcome = {
         let mut rest = digests.as_mut_slice();
         let mut batches = Batches::default();
         for (index, job) in jobs.into_iter().enumerate() {
@@ -91,10 +112,21 @@ pub(super) fn run(jobs: Vec<Job<'_>>, crew: Crew) -> Vec<io::Result<Option<Check
             Ok((blocks > 0).then(|| checksum::from_blocks(digests, len as u64)))
         })
         .collect();
-    for (job, error) in failures {
+    for job in outcome.undigested {
+        results[job] = Ok(None);
+    }
+    for (job, error) in outcome.failures {
         results[job] = Err(error);
     }
     results
+}
+
+/// What became of the jobs, by their index, where it is not what was wanted.
+#[derive(Default)]
+struct Outcome {
+    failures: Vec<(usize, io::Error)>,
+    /// Their checksums were left out.
+    undigested: BTreeSet<usize>,
 }
 
 #[derive(Default)]
@@ -110,7 +142,7 @@ impl<'a> Batches<'a> {
             tensor,
             len: total,
             mut into,
-            ..
+            digest,
         } = whole;
         let mut digests = digests.chunks_mut(BATCH / BLOCK);
         // An empty tensor has one part too: its checksum is that of nothing.
@@ -129,6 +161,7 @@ impl<'a> Batches<'a> {
                 len,
                 into: piece,
                 digests: digests.next().unwrap_or_default(),
+                on_the_way: digest == Digest::OnTheWay,
             });
         }
     }
@@ -145,47 +178,66 @@ impl<'a> Batches<'a> {
     }
 }
 
-fn run_batches(batches: Vec<Vec<Part<'_>>>, total: usize, crew: Crew) -> Vec<(usize, io::Error)> {
-    let threads = if total < WORTH_THREADS {
-        1
-    } else {
-        crew.threads().min(batches.len())
+fn run_batches(batches: Vec<Vec<Part<'_>>>, total: usize, crew: Crew<'_>) -> Outcome {
+    let threads = |crew: Crew<'_>| {
+        if total < WORTH_THREADS {
+            1
+        } else {
+            crew.threads().min(batches.len())
+        }
     };
+    let (mut at_work, all) = (threads(crew), threads(Crew::Full));
     let queue = Mutex::new(batches.into_iter());
-    let failures = Mutex::new(Vec::new());
-    let work = || {
-        let mut scratch = Vec::new();
-        loop {
-            let Some(batch) = lock(&queue).next() else {
-                return;
-            };
-            for part in batch {
-                let job = part.job;
-                if let Err(error) = run_part(part, &mut scratch) {
-                    lock(&failures).push((job, error));
-                }
-            }
+    let outcome = Mutex::new(Outcome::default());
+    let next = || lock(&queue).next();
+    let work = |batch: Vec<Part<'_>>, scratch: &mut Vec<u8>| {
+        for part in batch {
+            run_part(part, scratch, crew, &outcome);
         }
     };
     thread::scope(|scope| {
-        for _ in 1..threads {
-            // If no thread can be had, the others do its share.
-            let _ = thread::Builder::new()
-                .name("pitstop-copy".into())
-                .spawn_scoped(scope, work);
+        let send_for = |more| {
+            for _ in 0..more {
+                // If no thread can be had, the others do its share.
+                let _ = thread::Builder::new()
+                    .name("pitstop-copy".into())
+                    .spawn_scoped(scope, || {
+                        let mut scratch = Vec::new();
+                        while let Some(batch) = next() {
+                            work(batch, &mut scratch);
+                        }
+                    });
+            }
+        };
+        send_for(at_work.saturating_sub(1));
+        let mut scratch = Vec::new();
+        while let Some(batch) = next() {
+            if at_work < all && crew.is_awaited() {
+                send_for(all - at_work);
+                at_work = all;
+            }
+            work(batch, &mut scratch);
         }
-        work();
     });
-    failures
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner)
+    outcome.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn run_part(part: Part<'_>, scratch: &mut Vec<u8>) -> io::Result<()> {
+fn run_part(mut part: Part<'_>, scratch: &mut Vec<u8>, crew: Crew<'_>, outcome: &Mutex<Outcome>) {
+    let job = part.job;
+    if part.on_the_way && crew.is_awaited() {
+        part.digests = &mut [];
+        lock(outcome).undigested.insert(job);
+    }
+    if let Err(error) = move_part(part, scratch) {
+        lock(outcome).failures.push((job, error));
+    }
+}
+
+fn move_part(part: Part<'_>, scratch: &mut Vec<u8>) -> io::Result<()> {
     let Part {
         tensor,
         total,

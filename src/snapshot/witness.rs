@@ -1,6 +1,6 @@
 //! Memory that others may write to while it is saved.
 
-use super::transfer::{self, Crew, Job};
+use super::transfer::{self, Crew, Digest, Job};
 use crate::state::{Data, Tensor};
 
 /// The first of `tensors`, not in pieces, that lies in memory and no longer holds what its checksum says.
@@ -14,7 +14,7 @@ pub fn first_changed(tensors: &[&Tensor]) -> Option<usize> {
                 tensor,
                 len: tensor.nbytes() as usize,
                 into: None,
-                digest: true,
+                digest: Digest::Yes,
             };
             (place, job)
         })

@@ -78,9 +78,8 @@ pub(super) fn further_attribute<'py>(
     // A descriptor, such as a property, keeps its field under a name like it, maybe a private one of its class.
     let is_field = |spelled: &str| {
         let mut fields = elsewhere.iter();
-        fields.any(|field| {
-            spelled == format!("_{field}") || spelled.ends_with(&format!("__{field}"))
-        })
+        fields
+            .any(|field| spelled == format!("_{field}") || spelled.ends_with(&format!("__{field}")))
     };
     for name in rest.keys() {
         let spelled = text(&name)?;
