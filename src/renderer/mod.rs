@@ -18,11 +18,14 @@ mod run_state;
 mod screen;
 #[cfg(feature = "tui")]
 mod tui;
+mod watch;
 
 pub use checkpoints::{Checkpoints, Committed, InFlight, Kept};
 pub use control::{KILLING, STOPPING};
 pub use event::{Event, Goal, Metric, Split};
+pub use journal::EVENTS;
 pub use screen::{Screen, ScreenOptions, default_renderer};
+pub use watch::{ask_to_stop, watch};
 
 /// Is told what happens in a run. [`event`](Self::event) is all there is to implement; the others are the events by
 /// name.
