@@ -28,15 +28,15 @@ const SILENCE: f64 = 60.0;
 /// those, and always with `plain`, until the run is over. Blocks until then, or until `stop` is set.
 ///
 /// ```
-/// use pitstop::renderer::{Event, Screen, ScreenOptions, watch};
+/// use pitstop::renderer::{Renderer, Screen, ScreenOptions, watch};
 /// use std::sync::atomic::AtomicBool;
 ///
 /// # let directory = tempfile::tempdir()?;
 /// # let directory = directory.path();
 /// let options = || ScreenOptions { directory: Some(directory.to_owned()), ..ScreenOptions::default() };
 /// let mut screen = Screen::plain(options());
-/// screen.send(Event::Start { epochs: Some(1), epoch: 0, step: 0 });
-/// screen.send(Event::End { summary: Vec::new(), error: None });
+/// screen.start(Some(1), 0, 0);
+/// screen.end(Vec::new());
 /// screen.close();
 /// // In another process, or later.
 /// watch(directory, true, &AtomicBool::new(false))?;
@@ -95,6 +95,16 @@ impl Watcher {
 
     /// Takes in what has happened since the last time; says whether anything has.
     fn read(&mut self) -> io::Result<bool> {
+        let mut is_new = self.read_on()?;
+        if self.reader.restarted() {
+            // What another file has told does not count any more.
+            self.run = RunState::default();
+            is_new |= self.read_on()?;
+        }
+        Ok(is_new)
+    }
+
+    fn read_on(&mut self) -> io::Result<bool> {
         let Watcher { reader, run, .. } = self;
         let read = reader.read(|at, event| run.apply(at, event));
         read.map_err(|error| unreadable(&self.directory, &error))
@@ -262,6 +272,7 @@ mod tests {
     fn start() -> Event {
         Event::Start {
             epochs: Some(1),
+            steps: None,
             epoch: 0,
             step: 0,
         }
@@ -313,6 +324,19 @@ mod tests {
         let told = AtomicBool::new(true);
         let shown = watcher(&over).show(&mut Scripted::default(), true, &told);
         assert_eq!(shown.unwrap_err().kind(), io::ErrorKind::Interrupted);
+    }
+
+    #[test]
+    fn what_another_file_of_events_has_told_is_forgotten() {
+        let directory = run(&[(1.0, start()), (2.0, end())]);
+        let mut watching = watcher(&directory);
+        assert!(watching.run.end.is_some());
+        let path = directory.path().join(EVENTS);
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, line(3.0, &start())).unwrap();
+        assert!(watching.read().unwrap());
+        assert!(watching.run.end.is_none());
+        assert!(watching.run.latest > 2.5);
     }
 
     #[test]
