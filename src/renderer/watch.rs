@@ -4,13 +4,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use super::control::Request;
 use super::display::Display;
 use super::journal::{self, EVENTS, Reader};
 use super::run_state::RunState;
-use super::screen;
+use super::screen::{self, now};
 
 /// How often the person in front of the display is listened to.
 const PAUSE: Duration = Duration::from_millis(25);
@@ -213,12 +213,6 @@ fn is_due(drawn: Option<Instant>, changed: bool) -> bool {
 fn unreadable(directory: &Path, error: &io::Error) -> io::Error {
     let path = directory.join(EVENTS);
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
-
-/// Seconds since 1970 (UTC).
-fn now() -> f64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_secs_f64()
 }
 
 /// A time of day, with the date: it may be long ago.
