@@ -52,8 +52,8 @@ const SILENCE: f64 = 60.0;
 pub fn watch(directory: impl AsRef<Path>, plain: bool, stop: &AtomicBool) -> io::Result<()> {
     let mut watcher = Watcher::new(directory.as_ref())?;
     watcher.read()?;
-    let (mut display, stays) = screen::watching(plain);
-    let shown = watcher.show(&mut *display, stays, stop);
+    let mut display = screen::watching(plain);
+    let shown = watcher.show(&mut *display, stop);
     // Also after an error: what the display has taken is given back.
     let closed = display.close(&watcher.run, now());
     shown.and(closed)
@@ -110,13 +110,8 @@ impl Watcher {
         read.map_err(|error| unreadable(&self.directory, &error))
     }
 
-    /// Until the person leaves or, unless the display `stays`, the run is over.
-    fn show(
-        &mut self,
-        display: &mut dyn Display,
-        stays: bool,
-        stop: &AtomicBool,
-    ) -> io::Result<()> {
+    /// Until the display asks to leave: because a person does or, as lines, because the run is over.
+    fn show(&mut self, display: &mut dyn Display, stop: &AtomicBool) -> io::Result<()> {
         let mut drawn = None;
         let mut changed = true;
         let mut looked = Instant::now();
@@ -135,9 +130,6 @@ impl Watcher {
             if is_due(drawn, changed) {
                 display.draw(&self.run, now())?;
                 (drawn, changed) = (Some(Instant::now()), false);
-                if self.run.end.is_some() && !stays {
-                    return Ok(());
-                }
             }
             thread::sleep(PAUSE);
         }
@@ -298,25 +290,29 @@ mod tests {
     }
 
     #[test]
-    fn a_display_that_stays_is_left_by_the_person_and_another_with_the_run() {
+    fn a_run_is_watched_until_the_display_asks_to_leave() {
         let over = run(&[(1.0, start()), (2.0, end())]);
-        let mut display = Scripted::default();
-        watcher(&over).show(&mut display, false, &go_on()).unwrap();
-        assert_eq!(display.notices, [None]);
-
         let mut display = Scripted {
             requests: [Request::Kill, Request::Leave].into(),
             ..Scripted::default()
         };
-        watcher(&over).show(&mut display, true, &go_on()).unwrap();
+        watcher(&over).show(&mut display, &go_on()).unwrap();
         assert!(display.requests.is_empty());
+        assert_eq!(display.notices, [None]);
+    }
+
+    #[test]
+    fn lines_end_with_the_run() {
+        let over = run(&[(1.0, start()), (2.0, end())]);
+        let mut lines = super::super::plain::Plain::new(io::sink());
+        watcher(&over).show(&mut lines, &go_on()).unwrap();
     }
 
     #[test]
     fn a_watcher_that_is_told_to_end_says_so() {
         let over = run(&[(1.0, start()), (2.0, end())]);
         let told = AtomicBool::new(true);
-        let shown = watcher(&over).show(&mut Scripted::default(), true, &told);
+        let shown = watcher(&over).show(&mut Scripted::default(), &told);
         assert_eq!(shown.unwrap_err().kind(), io::ErrorKind::Interrupted);
     }
 
@@ -340,7 +336,7 @@ mod tests {
             fails: true,
             ..Scripted::default()
         };
-        let shown = watcher(&goes_on).show(&mut display, true, &go_on());
+        let shown = watcher(&goes_on).show(&mut display, &go_on());
         assert_eq!(shown.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
