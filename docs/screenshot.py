@@ -29,7 +29,7 @@ import pyte
 from pyte.graphics import FG_BG_256
 
 HERE = Path(__file__).parent
-DIGITS = [sys.executable, str(HERE.parent / "examples" / "train_digits.py"), "--screen"]
+DIGITS = [sys.executable, str(HERE.parent / "examples" / "train_digits.py"), "--screen", "--pace", "0.01"]
 
 WIDTH, HEIGHT = 8, 17  # of a cell, in pixels
 FONT = 13.33  # a letter of most monospace fonts is 0.6 of it wide
@@ -76,8 +76,8 @@ def main():
     parser.add_argument("command", nargs="*", help="what is run; default: examples/train_digits.py")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        run = Path(directory) / "runs" / "digits"
-        command = options.command or [*DIGITS, "--dir", str(run), "--steps", "1000000"]
+        run = Path(directory) / "run"
+        command = options.command or [*DIGITS, "--dir", str(run), "--steps", "3000"]
         screen = photograph(command, options.columns, options.lines, options.after, options.keys)
     options.output.write_text(svg(screen))
     print(f"{options.output}: {options.columns} x {options.lines} cells")
