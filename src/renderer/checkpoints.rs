@@ -32,7 +32,7 @@ impl Checkpoints {
     /// So many failures are shown.
     pub const FAILURES: usize = 8;
     /// So many checkpoints are listed, the newest ones.
-    pub const KEPT: usize = 64;
+    pub const KEPT: usize = 32;
 }
 
 /// A save that is under way.

@@ -51,9 +51,9 @@ impl Control {
     /// The training ends at once. The interrupter is stopped too, so that whoever catches the kill sees it.
     pub(crate) fn kill(&self) {
         self.interrupter.stop(Some(KILLING));
-        if !self.killed.swap(true, Ordering::AcqRel)
-            && let Some(reach) = &self.on_kill
-        {
+        self.killed.store(true, Ordering::Release);
+        // Each time: the training may have swallowed the first one.
+        if let Some(reach) = &self.on_kill {
             reach();
         }
     }

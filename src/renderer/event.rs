@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::checkpoints::Checkpoints;
+use super::checkpoints::{Checkpoints, InFlight};
 
 /// Which part of the data a value belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -74,6 +74,9 @@ pub enum Event {
         /// Epochs in all, if that is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         epochs: Option<u64>,
+        /// Steps in all, if that is known. A run that knows both is measured by its steps.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        steps: Option<u64>,
         /// Epochs that are done.
         epoch: u64,
         /// Steps that are done.
@@ -133,6 +136,9 @@ pub enum Event {
         /// What happened, if the name does not say it all.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         text: String,
+        /// How often it happened since it was last told.
+        #[serde(default = "once", skip_serializing_if = "is_once")]
+        count: u64,
     },
     /// The run was asked to stop.
     Stopping {
@@ -141,6 +147,8 @@ pub enum Event {
     },
     /// How checkpoints stand.
     Checkpoints(Checkpoints),
+    /// The save that is under way has come further; all else about checkpoints is as it was.
+    Saving(InFlight),
     /// The run is over.
     End {
         /// Lines to read in the end, name and value.
@@ -150,6 +158,15 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
+}
+
+fn once() -> u64 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_once(count: &u64) -> bool {
+    *count == 1
 }
 
 /// Numbers that JSON does not have are texts.

@@ -11,8 +11,10 @@ mod checkpoints;
 mod control;
 mod display;
 mod event;
+mod figures;
 mod history;
 mod journal;
+mod monitor;
 mod plain;
 mod run_state;
 mod screen;
@@ -24,6 +26,7 @@ pub use checkpoints::{Checkpoints, Committed, InFlight, Kept};
 pub use control::{KILLING, STOPPING};
 pub use event::{Event, Goal, Metric, Split};
 pub use journal::EVENTS;
+pub use monitor::{Monitor, Monitored};
 pub use screen::{Screen, ScreenOptions, default_renderer};
 pub use watch::{ask_to_stop, watch};
 
@@ -62,7 +65,18 @@ pub trait Renderer: Send {
     fn start(&mut self, epochs: Option<u64>, epoch: u64, step: u64) {
         self.event(Event::Start {
             epochs,
+            steps: None,
             epoch,
+            step,
+        });
+    }
+
+    /// A run without epochs begins, or goes on after `step` of `steps` steps.
+    fn start_steps(&mut self, steps: Option<u64>, step: u64) {
+        self.event(Event::Start {
+            epochs: None,
+            steps,
+            epoch: 0,
             step,
         });
     }
@@ -120,7 +134,20 @@ pub trait Renderer: Send {
         self.event(Event::Named {
             name: name.to_owned(),
             text: text.to_owned(),
+            count: 1,
         });
+    }
+
+    /// The run was asked to stop. [`Screen`] finds out by itself, from its interrupter.
+    fn stopping(&mut self, message: &str) {
+        self.event(Event::Stopping {
+            message: message.to_owned(),
+        });
+    }
+
+    /// How checkpoints stand. [`Screen`] finds out by itself, if it was given a source.
+    fn checkpoints(&mut self, checkpoints: Checkpoints) {
+        self.event(Event::Checkpoints(checkpoints));
     }
 
     /// The run is over; `summary` is lines to read in the end, name and value.
