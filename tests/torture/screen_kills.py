@@ -32,7 +32,6 @@ from terminal import Terminal
 
 KILLED = "TrainingKilled: Killing training from user input."
 STOPPING = "Stopping training from user input."
-LIMIT = 60  # seconds; whatever takes longer hangs
 
 
 @dataclasses.dataclass
@@ -90,19 +89,17 @@ def train(run, said, mode):
     reporter = threading.Thread(target=report, daemon=True)
     reporter.start()
     try:
-        with (
-            pitstop.AsyncCheckpointer(run, retention=mode.retention()) as checkpointer,
-            pitstop.Renderer(checkpointer=checkpointer, plain=False) as screen,
-        ):
+        with pitstop.AsyncCheckpointer(run, retention=mode.retention()) as checkpointer:
             start = checkpointer.resume(into=state) or 0
             say("wrong" if start and known.wrong(state) else "resumed", start)
             # It looks at no interrupter: nothing but a kill ends it.
-            for step in screen.track(itertools.count(start + 1), "train"):
-                known.change(state, step)
-                say("saving", step)
-                handed_over.put(checkpointer.save(step, state))
-                print(f"printed {step}", flush=True)
-                screen.log(loss=witness.loss(step))
+            with pitstop.Renderer(step=start, checkpointer=checkpointer, plain=False) as screen:
+                for step in screen.track(itertools.count(start + 1)):
+                    known.change(state, step)
+                    say("saving", step)
+                    handed_over.put(checkpointer.save(step, state))
+                    print(f"printed {step}", flush=True)
+                    screen.log(loss=witness.loss(step))
     finally:
         handed_over.put(None)
         reporter.join()
@@ -124,7 +121,8 @@ def campaign(directory, kills, mode, dice):
         count.during_a_save[way] += in_flight
         count.saves = record.saves
         when = f"kill {count.kills}, by {way}"
-        count.broken += (broken := [f"{when}: {problem}" for problem in broken])
+        broken = [f"{when}: {problem}" for problem in broken]
+        count.broken += broken
         for problem in count.note(when, record, wrong, losses) + broken:
             print(problem, flush=True)
         if count.kills % 10 == 0:
@@ -146,7 +144,7 @@ class Way:
 
 
 KILLS = {
-    "q k": Way("q", "kill", "k", 1, KILLED),
+    "q k": Way("q", "Stop the training?", "k", 1, KILLED),
     "Ctrl-C twice": Way("\x03", STOPPING, "\x03", 1, KILLED),
     "SIGTERM": Way("", "", signal.SIGTERM, -signal.SIGTERM, ""),
 }
@@ -158,21 +156,19 @@ def kill(run, said, mode, way, dice):
     size = str(mode.nbytes // 10**6)
     command = [sys.executable, __file__, "--train", str(run), str(said), "--megabytes", size]
     with Terminal(command) as terminal:
-        pace = watch_saves(said, 1)
+        watch_saves(terminal, said, 1)
         if way.first:
             terminal.type(way.first)
             terminal.wait_for(way.shown)
-        watch_saves(said, dice.randint(1, 2))
+        pace = watch_saves(terminal, said, dice.randint(2, 3))
         time.sleep(dice.random() * pace)
         words = heard(said)
         if isinstance(way.then, str):
             terminal.type(way.then)
         else:
             os.kill(terminal.pid, way.then)
-        code = terminal.wait()
+        code, rest = terminal.wait(), terminal.printed
         problems = terminal.problems()
-        # Behind the last switch from the alternate screen back.
-        rest = terminal.raw.decode(errors="replace").rpartition("\x1b[?1049l")[2]
     if code != way.code:
         problems.append(f"exit code {code}, not {way.code}: {rest}")
     if way.says not in rest:
@@ -186,13 +182,10 @@ def heard(said):
     return [line.split()[0] for line in said.read_text().splitlines()]
 
 
-def watch_saves(said, count):
+def watch_saves(terminal, said, count):
     """Waits until the trainer has begun to save so many times more; returns how long one takes, in seconds."""
-    began, before = time.monotonic(), heard(said).count("saving")
-    while heard(said).count("saving") < before + count:
-        if time.monotonic() - began > LIMIT:
-            raise AssertionError(f"no save within {LIMIT} seconds")
-        time.sleep(0.001)
+    began, enough = time.monotonic(), heard(said).count("saving") + count
+    terminal.wait_until(lambda: heard(said).count("saving") >= enough, f"{count} more saves")
     return (time.monotonic() - began) / count
 
 

@@ -10,6 +10,7 @@ import disk
 import pitstop
 import pytest
 from terminal import Terminal
+from training import ended
 
 SCRIPT = Path(sys.executable).with_name("pitstop")
 STOPPING = "Stopping training from user input."
@@ -26,13 +27,6 @@ def watch(run, *options, **how):
     return Terminal([SCRIPT, "watch", run, *options], **how)
 
 
-def left(terminal, code=0):
-    """Waits for the end, after which the terminal is as it was; returns what is on it."""
-    assert terminal.wait() == code, terminal.text
-    assert terminal.problems() == []
-    return terminal.text
-
-
 def test_the_screen_shows_a_run_of_another_process_as_it_goes_on(live, run):
     live.log(loss=0.75, accuracy=50.0)
     live.text("device", "an abacus")
@@ -46,7 +40,7 @@ def test_the_screen_shows_a_run_of_another_process_as_it_goes_on(live, run):
         live.event("a bad batch", "number 7")
         terminal.wait_for("a bad batch: number 7")
         terminal.type("x")
-        left(terminal)
+        ended(terminal)
     live.log(loss=0.125)  # it goes on
 
 
@@ -79,7 +73,7 @@ def test_q_and_s_ask_the_run_to_stop_and_go_on_watching(live, run):
         live.close()
         terminal.wait_for("finished")
         terminal.type("q")
-        left(terminal)
+        ended(terminal)
     assert disk.hidden(run) <= {".lock"}
 
 
@@ -91,7 +85,7 @@ def test_a_watcher_cannot_kill(live, run):
         terminal.wait_for("Stop the run?")
         terminal.type("k")
         terminal.type("x")
-        left(terminal)
+        ended(terminal)
     live.log(loss=0.25)
     assert not live.interrupter.should_stop()
 
@@ -105,7 +99,7 @@ def test_a_run_that_may_not_be_written_to_says_why_it_cannot_be_stopped(live, ru
         terminal.type("s")
         terminal.wait_for("cannot ask the run")
         terminal.type("x")
-        left(terminal)
+        ended(terminal)
     assert not live.interrupter.should_stop()
 
 
@@ -116,7 +110,7 @@ def test_a_run_that_is_over_is_shown_until_it_is_left(run):
         terminal.wait_for("finished")
         terminal.wait_for("0.0625")
         terminal.type("q")
-        assert "0.0625" in left(terminal)  # the summary
+        assert "0.0625" in ended(terminal)  # the summary
 
 
 def test_a_run_that_has_not_begun_is_waited_for(run):
@@ -127,7 +121,7 @@ def test_a_run_that_has_not_begun_is_waited_for(run):
             screen.log(loss=0.5)
             terminal.wait_for("loss")
             terminal.type("x")
-            left(terminal)
+            ended(terminal)
 
 
 def test_two_watchers_see_the_same(live, run):
@@ -136,11 +130,11 @@ def test_two_watchers_see_the_same(live, run):
         for terminal in (one, other):
             terminal.wait_for("0.375")
         one.type("x")
-        left(one)
+        ended(one)
         live.log(loss=0.1875)
         other.wait_for("0.1875")
         other.type("x")
-        left(other)
+        ended(other)
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
@@ -150,7 +144,7 @@ def test_a_watcher_that_is_ended_gives_the_terminal_back(live, run, end):
         terminal.wait_for("loss")
         os.kill(terminal.pid, end)
         # The script of the wheel hears of SIGINT as Python does.
-        left(terminal, 130 if end == signal.SIGINT else -end)
+        ended(terminal, 130 if end == signal.SIGINT else -end)
     live.log(loss=0.25)
 
 
@@ -159,7 +153,7 @@ def test_ctrl_c_ends_the_watcher_only(live, run):
     with watch(run) as terminal:
         terminal.wait_for("loss")
         terminal.type("\x03")
-        left(terminal)
+        ended(terminal)
     live.log(loss=0.25)
     assert not live.interrupter.should_stop()
 
@@ -171,7 +165,7 @@ def test_lines_in_a_terminal(live, run):
         terminal.wait_for("halfway")
         assert b"\x1b[?1049h" not in terminal.raw
         live.close()
-        left(terminal)
+        ended(terminal)
 
 
 def test_a_terminal_that_can_do_little_gets_lines(live, run):
@@ -180,7 +174,7 @@ def test_a_terminal_that_can_do_little_gets_lines(live, run):
         terminal.wait_for("halfway")
         assert b"\x1b" not in terminal.raw
         live.close()
-        left(terminal)
+        ended(terminal)
 
 
 def test_colours_are_left_out_where_they_are_unwanted(live, run):
@@ -188,7 +182,7 @@ def test_colours_are_left_out_where_they_are_unwanted(live, run):
     with watch(run, env={"NO_COLOR": "1"}) as terminal:
         terminal.wait_for("loss")
         terminal.type("x")
-        left(terminal)
+        ended(terminal)
         styles = re.findall(rb"\x1b\[([\d;]*)m", terminal.raw)
         used = {int(number or 0) for style in styles for number in style.split(b";")}
         assert used <= {0, 1, 2, 7, 22, 27, 39, 49, 59}  # weights, and colours as they were
