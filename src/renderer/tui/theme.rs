@@ -79,7 +79,9 @@ impl Theme {
 
     /// What only frames the rest.
     pub(super) fn faint(self) -> Style {
-        Style::new().add_modifier(Modifier::DIM)
+        Style::new()
+            .add_modifier(Modifier::DIM)
+            .remove_modifier(Modifier::BOLD)
     }
 
     /// What is chosen among others.

@@ -29,10 +29,19 @@ pub(super) fn panel(scene: Scene<'_>, columns: usize) -> Option<Panel<'_>> {
     lines.extend(fit::flow(totals(checkpoints, scene), columns));
     lines.extend(failures(checkpoints, scene, columns));
     lines.extend(kept(&checkpoints.kept, scene, columns));
-    Some(Panel {
-        title: "Checkpoints",
-        lines,
-    })
+    Some(Panel::new(title(&checkpoints.directory, scene, columns), lines))
+}
+
+/// What it is, and of which run.
+fn title<'a>(directory: &'a str, scene: Scene<'a>, columns: usize) -> Line<'a> {
+    let title = "Checkpoints";
+    if directory.is_empty() {
+        return title.into();
+    }
+    // A space before and behind.
+    let room = columns.saturating_sub(title.len() + 2);
+    let directory = Span::raw(format!(" {}", fit::cut(directory, room)));
+    Line::from(vec![Span::raw(title), directory.style(scene.theme.faint())])
 }
 
 /// What is being saved, and a gauge of how far it is.

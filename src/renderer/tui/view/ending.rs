@@ -25,10 +25,7 @@ pub(super) fn panel(scene: Scene<'_>, columns: usize) -> Option<Panel<'_>> {
     let metrics = scene.run.numeric.iter();
     let metrics = metrics.flat_map(|metric| lines(metric, scene, columns));
     let lines: Vec<Line<'_>> = given.chain(metrics).collect();
-    (!lines.is_empty()).then_some(Panel {
-        title: "Summary",
-        lines,
-    })
+    (!lines.is_empty()).then(|| Panel::new("Summary", lines))
 }
 
 /// One line for each split, or more if they are long.

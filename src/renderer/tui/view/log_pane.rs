@@ -54,7 +54,7 @@ impl LogPane {
         }
         (self.lines, self.rows) = (lines.len(), usize::from(content.height));
         self.scroll(0);
-        rule(buffer, area, &Line::styled(self.title(), theme.strong()), theme);
+        rule(buffer, area, &Line::from(self.title()), theme);
         if self.lines == 0 {
             let nothing = Line::styled("nothing was printed", theme.faint());
             return put(buffer, content, 0, &nothing);

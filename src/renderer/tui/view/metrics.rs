@@ -74,8 +74,7 @@ pub(super) fn draw(
     rule(buffer, area, &Line::default(), scene.theme);
     choice.metric = choice.metric.min(scene.run.numeric.len().saturating_sub(1));
     let Some(metric) = scene.run.numeric.get(choice.metric) else {
-        let title = Line::styled("Metrics", scene.theme.strong());
-        rule(buffer, area, &title, scene.theme);
+        rule(buffer, area, &Line::from("Metrics"), scene.theme);
         let nothing = Line::styled(" no metric yet", scene.theme.faint());
         return put(buffer, area, usize::from(area.height / 2), &nothing);
     };

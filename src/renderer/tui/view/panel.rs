@@ -11,11 +11,18 @@ const SHORTEST: u16 = 2;
 
 /// Lines under a title.
 pub(super) struct Panel<'a> {
-    pub(super) title: &'static str,
-    pub(super) lines: Vec<Line<'a>>,
+    title: Line<'a>,
+    lines: Vec<Line<'a>>,
 }
 
-impl Panel<'_> {
+impl<'a> Panel<'a> {
+    pub(super) fn new(title: impl Into<Line<'a>>, lines: Vec<Line<'a>>) -> Panel<'a> {
+        Panel {
+            title: title.into(),
+            lines,
+        }
+    }
+
     /// Rows that it would take, with its rule.
     fn rows(&self) -> u16 {
         u16::try_from(self.lines.len() + 1).unwrap_or(u16::MAX)
@@ -23,7 +30,7 @@ impl Panel<'_> {
 
     /// Draws as much of it as there is room for, and says how much there is not.
     fn draw(&self, buffer: &mut Buffer, area: Rect, theme: Theme) {
-        rule(buffer, area, &Line::styled(self.title, theme.strong()), theme);
+        rule(buffer, area, &self.title, theme);
         let content = below_rule(area);
         let rows = usize::from(content.height);
         let shown = if self.lines.len() > rows {
@@ -71,7 +78,7 @@ pub(super) fn rule(buffer: &mut Buffer, area: Rect, title: &Line<'_>, theme: The
     let dashes = "─".repeat(usize::from(area.width));
     put(buffer, area, 0, &Line::styled(dashes, theme.faint()));
     if title.width() > 0 {
-        let mut spaced = Line::from(" ").style(title.style);
+        let mut spaced = Line::from(" ").style(theme.strong());
         spaced.spans.extend(title.spans.iter().cloned());
         spaced.push_span(" ");
         put(buffer, inset(area, 1), 0, &spaced);
@@ -131,10 +138,8 @@ mod tests {
 
     #[test]
     fn what_there_is_no_room_for_is_counted() {
-        let panel = Panel {
-            title: "Kept",
-            lines: (1..=5).map(|line| Line::from(line.to_string())).collect(),
-        };
+        let lines = (1..=5).map(|line| Line::from(line.to_string()));
+        let panel = Panel::new("Kept", lines.collect());
         let mut buffer = Buffer::empty(Rect::new(0, 0, 12, 4));
         let area = buffer.area;
         panel.draw(&mut buffer, area, Theme::PLAIN);

@@ -24,10 +24,7 @@ pub(super) fn panel(scene: Scene<'_>, columns: usize) -> Panel<'_> {
     }
     lines.extend(fit::flow(counters(scene, columns), columns));
     lines.extend(events(scene, columns));
-    Panel {
-        title: "Status",
-        lines,
-    }
+    Panel::new("Status", lines)
 }
 
 /// What it does, and how far it is.

@@ -19,10 +19,7 @@ pub(super) fn panel(scene: Scene<'_>, columns: usize) -> Option<Panel<'_>> {
     let lines: Vec<Line<'_>> = texts
         .chain(numbers.map(|numeric| self::numeric(numeric, scene)))
         .collect();
-    (!lines.is_empty()).then_some(Panel {
-        title: "Values",
-        lines,
-    })
+    (!lines.is_empty()).then(|| Panel::new("Values", lines))
 }
 
 fn text<'a>(text: &'a TextMetric, scene: Scene<'a>, columns: usize) -> Line<'a> {
