@@ -9,17 +9,9 @@ lines, blocks and braille dots as shapes, so that they meet whatever the font is
 
 import argparse
 import collections
-import contextlib
-import fcntl
 import html
-import os
-import pty
-import select
-import struct
-import subprocess
 import sys
 import tempfile
-import termios
 import time
 import typing
 import unicodedata
@@ -28,7 +20,11 @@ from pathlib import Path
 import pyte
 from pyte.graphics import FG_BG_256
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "tests" / "python" / "screen"))
+
+from terminal import Screen, Terminal
+
 DIGITS = [sys.executable, str(HERE.parent / "examples" / "train_digits.py"), "--screen", "--pace", "0.01"]
 
 WIDTH, HEIGHT = 8, 17  # of a cell, in pixels
@@ -56,7 +52,7 @@ PALETTE = {
 BY_NUMBER = dict(zip(FG_BG_256, PALETTE, strict=False))
 
 
-class Screen(pyte.Screen):
+class Faint(Screen):
     """A terminal of the emulator that knows faint text: blinking, which nobody uses, stands for it."""
 
     def select_graphic_rendition(self, *attributes, **how):
@@ -85,49 +81,17 @@ def main():
 
 def photograph(command, columns, lines, after, keys):
     """The emulator's screen as it was `after` seconds into the program."""
-    screen = Screen(columns, lines)
-    stream = pyte.ByteStream(screen)
-    with in_terminal(command, columns, lines) as terminal:
+    with Terminal(command, columns, lines) as terminal:
+        terminal.screen = Faint(columns, lines)
+        terminal.stream = pyte.ByteStream(terminal.screen)
         begin = time.monotonic()
-        if keys:
-            feed(stream, terminal, begin + after - 1)
-            os.write(terminal, keys.encode())
-        feed(stream, terminal, begin + after)
-    return screen
-
-
-@contextlib.contextmanager
-def in_terminal(command, columns, lines):
-    """Runs the program in a terminal of its own; gives the other end of it."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-    process = subprocess.Popen(
-        command,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=environment | {"TERM": "xterm-256color"},
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )
-    os.close(theirs)
-    try:
-        yield ours
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
-
-
-def feed(stream, terminal, until):
-    """Gives the emulator what the program draws."""
-    while (left := until - time.monotonic()) > 0:
-        if select.select([terminal], [], [], left)[0]:
-            try:
-                stream.feed(os.read(terminal, 1 << 16))
-            except OSError:
-                raise SystemExit("the program ended before its picture was taken") from None
+        for until, typed in [(after - 1, keys), (after, "")]:
+            while time.monotonic() - begin < until:
+                terminal.read()
+            terminal.type(typed)
+        if not terminal.is_open:
+            raise SystemExit(f"the program ended before its picture was taken:\n{terminal.printed}")
+        return terminal.screen
 
 
 def svg(screen):
