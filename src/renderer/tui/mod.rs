@@ -24,12 +24,13 @@ mod theme;
 mod view;
 
 use std::io;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use super::control::Request;
 use super::display::Display;
 use super::plain::summary_lines;
 use super::run_state::RunState;
+use super::screen::now;
 use log_tail::LogTail;
 use terminal::Terminal;
 use theme::Theme;
@@ -102,17 +103,7 @@ impl Display for Tui {
     }
 
     fn close(&mut self, run: &RunState, _now: f64) -> io::Result<()> {
-        let lines = if run.end.is_some() {
-            summary_lines(run)
-        } else {
-            Vec::new()
-        };
-        self.terminal.close(&lines)
+        self.terminal.close(&summary_lines(run))
     }
 }
 
-/// Seconds since 1970.
-fn now() -> f64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0.0, |since| since.as_secs_f64())
-}
