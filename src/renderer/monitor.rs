@@ -12,6 +12,8 @@ use crate::file_checkpointer::{CheckpointInfo, Outcome, Run, Ticket, Transfer};
 
 /// How long one look at the directory may take; the next one goes on.
 const LOOK: Duration = Duration::from_millis(20);
+/// So many saves are remembered one by one until the next look.
+const SAVED: usize = 1000;
 
 /// Knows how the checkpoints of a run stand: shared by whoever saves, and the [`Screen`](super::Screen).
 ///
@@ -49,7 +51,10 @@ const LOOK: Duration = Duration::from_millis(20);
 /// ```
 pub struct Monitor {
     run: Run,
+    /// Held for a moment only: whoever saves must not wait for a look.
     watched: Mutex<Watched>,
+    /// Held while the directory is read, by whoever looks.
+    shelf: Mutex<Shelf>,
 }
 
 /// A [`Checkpointer`] whose saves a [`Monitor`] sees.
@@ -70,7 +75,7 @@ struct Watched {
     skipped: u64,
     /// Their steps, and the reasons that are known.
     failures: VecDeque<(u64, Option<String>)>,
-    shelf: Shelf,
+    news: News,
 }
 
 struct Current {
@@ -80,22 +85,31 @@ struct Current {
     is_counted: bool,
 }
 
+/// What has changed in the directory since the last look.
+#[derive(Default)]
+struct News {
+    /// Whether anything has.
+    is_any: bool,
+    /// Steps that were saved, perhaps in the place of others.
+    saved: Vec<u64>,
+    /// Nobody has looked for long: there were too many to list.
+    is_all: bool,
+}
+
 /// The checkpoints that there are, as far as they have been read.
 #[derive(Default)]
 struct Shelf {
     known: BTreeMap<u64, CheckpointInfo>,
     unread: Vec<u64>,
-    /// The directory must be listed again.
-    is_stale: bool,
     kept: Vec<Kept>,
 }
 
 impl Monitor {
     /// Watches the saves into `run`, of which `retention` keeps some.
     pub fn new(run: Run, retention: Retention) -> Monitor {
-        let shelf = Shelf {
-            is_stale: true,
-            ..Shelf::default()
+        let news = News {
+            is_any: true,
+            ..News::default()
         };
         Monitor {
             run,
@@ -107,8 +121,9 @@ impl Monitor {
                 failed: 0,
                 skipped: 0,
                 failures: VecDeque::new(),
-                shelf,
+                news,
             }),
+            shelf: Mutex::default(),
         }
     }
 
@@ -159,23 +174,31 @@ impl Monitor {
     pub fn keeping(&self, retention: Retention) {
         let mut watched = self.watched();
         watched.retention = retention;
-        watched.shelf.is_stale = true;
+        watched.news.is_any = true;
     }
 
     /// How checkpoints stand. Reads a few manifests after a save has ended, else nothing; waits for no save.
     pub fn look(&self) -> Checkpoints {
+        let mut shelf = lock(&self.shelf);
         let mut watched = self.watched();
         watched.settle();
-        let Watched {
-            shelf, retention, ..
-        } = &mut *watched;
-        shelf.look(&self.run, retention);
-        watched.tell(self.run.directory().display().to_string())
+        let mut seen = watched.tell(self.run.directory().display().to_string());
+        let news = std::mem::take(&mut watched.news);
+        let retention = watched.retention.clone();
+        drop(watched);
+        shelf.look(&self.run, &news, &retention);
+        seen.kept.clone_from(&shelf.kept);
+        seen.last = seen.last.or_else(|| shelf.newest());
+        seen
     }
 
     fn watched(&self) -> MutexGuard<'_, Watched> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.watched)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Monitor {
@@ -209,7 +232,7 @@ impl Watched {
                 self.saved += 1;
             }
             if has_ended {
-                self.shelf.known.insert(step, info.clone());
+                self.news.note_saved(step);
             }
         } else if stats.outcome == Outcome::Failed
             && !std::mem::replace(&mut current.is_counted, true)
@@ -219,7 +242,7 @@ impl Watched {
         if has_ended {
             self.current = None;
             // Retention has been at work.
-            self.shelf.is_stale = true;
+            self.news.is_any = true;
         }
     }
 
@@ -245,20 +268,6 @@ impl Watched {
         })
     }
 
-    /// The newest one, if this process has saved none yet.
-    fn last(&self) -> Option<Committed> {
-        self.last.clone().or_else(|| {
-            let (step, info) = self.shelf.known.last_key_value()?;
-            Some(Committed {
-                step: *step,
-                at: seconds_since_1970(info.created),
-                bytes: info.nbytes,
-                stall: None,
-                durable: None,
-            })
-        })
-    }
-
     fn tell(&self, directory: String) -> Checkpoints {
         let failure = |(step, message): &(u64, Option<String>)| {
             let message = message.as_deref().unwrap_or("the save has failed");
@@ -267,20 +276,36 @@ impl Watched {
         Checkpoints {
             directory,
             in_flight: self.in_flight(),
-            last: self.last(),
+            last: self.last.clone(),
             saved: self.saved,
             failed: self.failed,
             skipped: self.skipped,
             failures: self.failures.iter().map(failure).collect(),
-            kept: self.shelf.kept.clone(),
+            kept: Vec::new(),
+        }
+    }
+}
+
+impl News {
+    fn note_saved(&mut self, step: u64) {
+        if self.saved.len() < SAVED {
+            self.saved.push(step);
+        } else {
+            self.is_all = true;
         }
     }
 }
 
 impl Shelf {
     /// Reads what is new, though not for long.
-    fn look(&mut self, run: &Run, retention: &Retention) {
-        if std::mem::take(&mut self.is_stale) {
+    fn look(&mut self, run: &Run, news: &News, retention: &Retention) {
+        if news.is_all {
+            self.known.clear();
+        }
+        for step in &news.saved {
+            self.known.remove(step);
+        }
+        if news.is_any {
             self.list(run);
         } else if self.unread.is_empty() {
             return;
@@ -309,6 +334,17 @@ impl Shelf {
         self.known.retain(|step, _| steps.binary_search(step).is_ok());
         self.unread = steps;
         self.unread.retain(|step| !self.known.contains_key(step));
+    }
+
+    fn newest(&self) -> Option<Committed> {
+        let (step, info) = self.known.last_key_value()?;
+        Some(Committed {
+            step: *step,
+            at: seconds_since_1970(info.created),
+            bytes: info.nbytes,
+            stall: None,
+            durable: None,
+        })
     }
 
     /// Once all are known: before, the rule would judge by a few of them.
@@ -350,7 +386,7 @@ impl<C: Checkpointer<Transfer>> Checkpointer<Transfer> for Monitored<C> {
     fn delete(&self, epoch: usize) -> Result<(), CheckpointerError> {
         let deleted = self.files.delete(epoch);
         let mut watched = self.monitor.watched();
-        watched.shelf.is_stale = true;
+        watched.news.is_any = true;
         if let Err(error) = &deleted {
             let why = format!("it could not be deleted: {error}");
             watched.note_failure(epoch as u64, Some(why));
