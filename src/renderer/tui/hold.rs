@@ -64,16 +64,8 @@ const GOING_BACK: u8 = 1;
 const GIVEN_BACK: u8 = 2;
 
 impl Hold {
-    /// Takes hold of the terminal of this process, which is standard output too; changes nothing yet.
-    ///
-    /// # Errors
-    ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported) if there is none, or the process is in its background; what the
-    /// system says otherwise.
+    /// Takes hold of the terminal of this process, which must be standard output too; changes nothing yet.
     pub(super) fn new(capture: bool) -> io::Result<Hold> {
-        if !is_in_foreground(rustix::stdio::stdout()).unwrap_or(false) {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let terminal = rustix::fs::open("/dev/tty", flags, Mode::empty())?;
         let terminal = above_standard_streams(terminal)?;

@@ -44,6 +44,12 @@ impl Hook {
         Hook { shared, address }
     }
 
+    /// Whether a person has killed the training. As long as the hook is there, the threads that go down with it do so
+    /// in silence.
+    pub(super) fn has_killed(&self) -> bool {
+        self.shared.killed.load(Ordering::SeqCst)
+    }
+
     /// Puts the previous one back, if nobody has put another one on top: then this one stays below it, and passes
     /// everything on.
     pub(super) fn remove(&self) {

@@ -97,7 +97,11 @@ impl Terminal {
     /// If the terminal is gone, or was given back since a thread panicked.
     pub(super) fn is_ready(&mut self) -> io::Result<bool> {
         if !self.hold.is_held() {
-            return Err(io::Error::other("a panic has ended the screen"));
+            // After a kill it stays as it is until the training has gone down, and closes it.
+            return match &self.hook {
+                Some(hook) if hook.has_killed() => Ok(false),
+                _ => Err(io::Error::other("a panic has ended the screen")),
+            };
         }
         if self.looked.elapsed() >= SIGNALS {
             self.looked = Instant::now();

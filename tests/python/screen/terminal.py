@@ -130,6 +130,11 @@ class Terminal:
         self.screen.resize(lines, columns)
         self.program.setwinsize(lines, columns)
 
+    def hang_up(self):
+        """The terminal goes away, as when a connection breaks."""
+        self.program.ptyproc.fileobj.close()
+        self.is_open = False
+
     def wait(self):
         """Waits for the end of the program and returns its exit code; that of a signal is negative."""
         deadline = time.monotonic() + LIMIT

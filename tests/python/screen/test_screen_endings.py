@@ -137,24 +137,3 @@ def test_a_script_that_forgets_the_screen_gets_its_terminal_back():
         """
     ) as terminal:
         assert "printed before" in ended(terminal)
-
-
-def test_what_calls_no_end_at_all_is_beyond_help_but_a_later_screen_is_not():
-    with python(
-        """
-        import os, pitstop, time
-
-        if os.fork() == 0:
-            with pitstop.Renderer() as screen:
-                screen.log(loss=1.0)
-                time.sleep(0.3)
-                os.kill(os.getpid(), 9)
-        os.wait()
-        print("between")
-        with pitstop.Renderer() as screen:
-            screen.log(loss=1.0)
-        print("after")
-        """
-    ) as terminal:
-        assert terminal.wait() == 0
-        assert "after" in terminal.printed
