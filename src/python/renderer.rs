@@ -242,13 +242,13 @@ impl Renderer {
     ///     >>> screen.log(loss=loss, lr=3e-4)
     ///     >>> screen.log({"accuracy/top 5": 0.98}, split="valid")
     #[pyo3(signature = (values=None, /, *, split=None, step=None, **metrics))]
-    fn log(
+    fn log<'py>(
         &self,
-        py: Python<'_>,
-        values: Option<&Bound<'_, PyAny>>,
+        py: Python<'py>,
+        values: Option<&Bound<'py, PyAny>>,
         split: Option<&str>,
-        step: Option<&Bound<'_, PyAny>>,
-        metrics: Option<&Bound<'_, PyDict>>,
+        step: Option<&Bound<'py, PyAny>>,
+        metrics: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<()> {
         crossing("Renderer.log", || {
             let split = split.map(parse_split).transpose()?;

@@ -179,7 +179,7 @@ impl Course {
     }
 
     /// The pass around the one that is over goes on.
-    fn go_on(&mut self, tell: Tell<'_>) {
+    fn go_on(&self, tell: Tell<'_>) {
         if let Some(pass) = self.passes.last() {
             tell(Event::SplitStart {
                 split: pass.split,

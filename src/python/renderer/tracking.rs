@@ -103,7 +103,7 @@ fn length(iterable: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
 
 #[pymethods]
 impl Track {
-    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
         slf
     }
 

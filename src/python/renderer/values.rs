@@ -15,9 +15,9 @@ pub(super) enum Value {
 }
 
 /// The names and values of a mapping, and of keywords, in their order.
-pub(super) fn read(
-    mapping: Option<&Bound<'_, PyAny>>,
-    keywords: Option<&Bound<'_, PyDict>>,
+pub(super) fn read<'py>(
+    mapping: Option<&Bound<'py, PyAny>>,
+    keywords: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Vec<(String, Value)>> {
     let mapping = mapping.map(dictionary).transpose()?;
     let dictionaries = [mapping.as_ref(), keywords];
@@ -59,7 +59,7 @@ fn name_of(name: &Bound<'_, PyAny>) -> PyResult<String> {
 /// A number, or a text. What is most common is looked for first.
 fn value(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Value> {
     if given.is_exact_instance_of::<PyFloat>() {
-        return given.extract().map(Value::Number);
+        return given.extract::<f64>().map(Value::Number);
     }
     if let Ok(text) = given.cast::<PyString>() {
         return Ok(Value::Text(text.to_string_lossy().into_owned()));
@@ -79,7 +79,7 @@ fn value(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Value> {
 }
 
 fn number(name: &str, given: &Bound<'_, PyAny>, plain: &Bound<'_, PyAny>) -> PyResult<Value> {
-    plain.extract().map(Value::Number).map_err(|error| {
+    plain.extract::<f64>().map(Value::Number).map_err(|error| {
         let why = format!(
             "metric {name:?} must be a number or a text, not {}",
             type_name(given)
