@@ -117,8 +117,16 @@ impl Hold {
         raw.make_raw();
         // First, so that whoever comes in between brings them back.
         self.screen.store(OURS, Ordering::SeqCst);
-        let set = || rustix::termios::tcsetattr(&self.terminal, OptionalActions::Now, &raw);
-        Ok(signals::without_job_control(set)?)
+        signals::without_job_control(|| {
+            self.set_modes(&raw)?;
+            // Somebody may just have given all back.
+            if self.is_ours() { Ok(()) } else { self.set_modes(&self.modes) }
+        })
+    }
+
+    fn set_modes(&self, modes: &Termios) -> io::Result<()> {
+        let now = OptionalActions::Now;
+        Ok(rustix::termios::tcsetattr(&self.terminal, now, modes)?)
     }
 
     /// Gives the screen to the person for now: the process is about to be stopped.
@@ -172,12 +180,11 @@ impl Hold {
         // Another thread may be writing a frame; it sees that it may not before the next one.
         pause(FRAME);
         let _ = self.write(LEAVE, patience);
-        // What the mouse did meanwhile would stand behind the prompt as nonsense.
-        let _ = rustix::termios::tcflush(&self.terminal, QueueSelector::IFlush);
-        // In the background they are those of the shell by now.
+        // In the background the rest is the shell's by now.
         if self.is_in_foreground().unwrap_or(true) {
-            let now = OptionalActions::Now;
-            let _ = rustix::termios::tcsetattr(&self.terminal, now, &self.modes);
+            // What the mouse did meanwhile would stand behind the prompt as nonsense.
+            let _ = rustix::termios::tcflush(&self.terminal, QueueSelector::IFlush);
+            let _ = self.set_modes(&self.modes);
         }
         self.screen.store(THEIRS, Ordering::SeqCst);
     }

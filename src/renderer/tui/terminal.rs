@@ -85,8 +85,7 @@ impl Terminal {
         self.output.clear();
         self.output.push(ENTER);
         self.canvas.forget();
-        self.output.send(self.hold.terminal())?;
-        Ok(())
+        self.send().map(drop)
     }
 
     /// Whether it can be drawn on and read from just now; not in the background, nor when the process is about to be
