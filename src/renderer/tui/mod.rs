@@ -36,7 +36,6 @@ use terminal::Terminal;
 use theme::Theme;
 use view::View;
 
-pub(crate) use terminal::is_possible;
 pub(crate) use view::Role;
 
 /// What is printed is shown at most so often; what a person does, at once.
@@ -58,9 +57,9 @@ impl Tui {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported) if [`is_possible`] is false,
-    /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) if another one has it, and what the system says. Nothing is
-    /// taken then.
+    /// [`Unsupported`](io::ErrorKind::Unsupported) if standard output is no terminal that can do it, or one in whose
+    /// background the process is; [`ResourceBusy`](io::ErrorKind::ResourceBusy) if another one has it; and what the
+    /// system says. Nothing is taken then.
     pub(crate) fn open(role: Role, capture: bool) -> io::Result<Tui> {
         Ok(Tui {
             terminal: Terminal::open(capture)?,

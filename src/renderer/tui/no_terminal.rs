@@ -10,10 +10,6 @@ use super::log_tail::LogTail;
 /// There is none.
 pub(super) enum Terminal {}
 
-pub(super) fn is_possible() -> bool {
-    false
-}
-
 impl Terminal {
     pub(super) fn open(_capture: bool) -> io::Result<Terminal> {
         Err(io::ErrorKind::Unsupported.into())

@@ -39,7 +39,7 @@ pub(super) struct Terminal {
 
 /// Whether a screen could be opened now: standard output is the terminal of this process, and knows how to move the
 /// cursor; and keys go to this process.
-pub(super) fn is_possible() -> bool {
+fn is_possible() -> bool {
     let known = env::var_os("TERM").is_some_and(|name| !name.is_empty() && name != "dumb");
     known && hold::is_in_foreground(rustix::stdio::stdout()).unwrap_or(false)
 }
@@ -49,7 +49,7 @@ impl Terminal {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported) if [`is_possible`] is false,
+    /// [`Unsupported`](io::ErrorKind::Unsupported) if there is none that can do it,
     /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) if there is a screen in this process already, what the system
     /// says otherwise. Nothing is taken then.
     pub(super) fn open(capture: bool) -> io::Result<Terminal> {
