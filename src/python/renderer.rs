@@ -31,8 +31,8 @@ pub(super) use stage::close_all;
 ///
 /// In a terminal it takes the whole screen, until ``with`` is left: ``q`` opens a menu to stop or to kill, and what
 /// is printed meanwhile, from C too, appears in a part of it, and in the terminal afterwards. Everywhere else it prints a
-/// line now and then, in notebooks through ``sys.stdout``, as calls on the renderer come by. All calls take
-/// microseconds, and none waits for the terminal or a disk.
+/// line now and then, in notebooks through ``sys.stdout``, as calls on the renderer come by. The calls of a
+/// loop take microseconds, and none waits for the terminal or a disk.
 ///
 /// To stop is to ask: the interrupter is stopped, and the loop ends itself where it looks at ``should_stop()``. To kill
 /// raises ``TrainingKilled``, at the next call on the renderer or in the middle of whatever the thread does
@@ -325,10 +325,9 @@ impl Renderer {
     ) -> PyResult<()> {
         let split = parse_split(split)?;
         let (total, done) = (counted(total, "total")?, counted(done, "done")?);
-        let open = self.stage.tell(py, |course, tell| {
-            course.open(split, done.unwrap_or(0), total, tell)
-        });
-        open.map(drop)
+        self.stage.tell(py, |course, tell| {
+            course.open(split, done.unwrap_or(0), total, tell);
+        })
     }
 
     /// Says how far the pass is.

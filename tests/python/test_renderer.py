@@ -171,11 +171,15 @@ def test_a_pass_ends_by_break_and_by_an_exception_too(run):
             course = told(run, "start 0, +valid 0/5")
             break
         course = told(run, course + ", -")
+
+        def fail(course):
+            for _ in screen.track(range(5), "test"):
+                told(run, course + ", +test 0/5")
+                raise ZeroDivisionError
+
         with pytest.raises(ZeroDivisionError):
-            for item in screen.track(range(5), "test"):
-                course = told(run, course + ", +test 0/5")
-                _ = 1 / item
-        course = told(run, course + ", -")
+            fail(course)
+        course = told(run, course + ", +test 0/5, -")
         tracked = screen.track(range(5), "valid")
         assert next(tracked) == 0
         course = told(run, course + ", +valid 0/5")

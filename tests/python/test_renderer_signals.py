@@ -34,16 +34,21 @@ def interrupt():
     time.sleep(0.01)
 
 
-# --- Ctrl-C from outside --------------------------------------------------------------------------
-
-
-def test_the_first_ctrl_c_stops_and_the_second_kills():
-    interrupter = pitstop.Interrupter()
-    with pytest.raises(pitstop.TrainingKilled, match=KILLED), pitstop.Renderer(interrupter=interrupter):
+def interrupt_twice(interrupter, *contexts):
+    """Sends two in those contexts; the first one must have stopped the interrupter."""
+    with contextlib.ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
         interrupt()
         assert interrupter.should_stop()
         assert interrupter.get_message() == "Stopping training: received SIGINT."
         interrupt()
+
+
+def test_the_first_ctrl_c_stops_and_the_second_kills():
+    interrupter = pitstop.Interrupter()
+    with pytest.raises(pitstop.TrainingKilled, match=KILLED):
+        interrupt_twice(interrupter, pitstop.Renderer(interrupter=interrupter))
 
 
 def test_a_reset_forgives_the_first_one():
@@ -83,11 +88,9 @@ def test_once_killed_every_call_raises_except_while_that_is_handled():
 def test_it_gets_along_with_the_handlers_of_an_interrupter(outer):
     interrupter = pitstop.Interrupter.on_signals()
     screen = pitstop.Renderer(interrupter=interrupter)
-    first, second = (interrupter, screen) if outer else (screen, interrupter)
-    with pytest.raises(pitstop.TrainingKilled), first, second:
-        interrupt()
-        assert interrupter.get_message() == "Stopping training: received SIGINT."
-        interrupt()
+    contexts = (interrupter, screen) if outer else (screen, interrupter)
+    with pytest.raises(pitstop.TrainingKilled):
+        interrupt_twice(interrupter, *contexts)
 
 
 def test_an_interrupter_that_it_was_not_given_works_as_ever():
@@ -99,12 +102,11 @@ def test_an_interrupter_that_it_was_not_given_works_as_ever():
 
 
 def test_a_handler_of_the_users_is_called_too():
-    seen = []
+    seen, interrupter = [], pitstop.Interrupter()
     before = signal.signal(signal.SIGINT, lambda *arguments: seen.append(arguments))
     try:
-        with pytest.raises(pitstop.TrainingKilled), pitstop.Renderer(interrupter=pitstop.Interrupter()):
-            interrupt()
-            interrupt()
+        with pytest.raises(pitstop.TrainingKilled):
+            interrupt_twice(interrupter, pitstop.Renderer(interrupter=interrupter))
         assert len(seen) == 2
         with pitstop.Renderer():
             interrupt()
