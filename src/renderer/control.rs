@@ -12,6 +12,10 @@ pub const STOPPING: &str = "Stopping training from user input.";
 pub const KILLING: &str = "Killing training from user input.";
 
 /// What a display passes on.
+#[cfg_attr(
+    not(any(feature = "tui", test)),
+    expect(dead_code, reason = "only the screen is asked for more than to leave")
+)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
     /// End the training loop when it next looks.

@@ -104,11 +104,19 @@ impl History {
     }
 
     /// The whole of it, oldest first.
+    #[cfg_attr(
+        not(any(feature = "tui", test)),
+        expect(dead_code, reason = "only the screen shows it")
+    )]
     pub(crate) fn all(&self) -> &[Bucket] {
         &self.buckets
     }
 
     /// The last values, oldest first, those that are not finite too.
+    #[cfg_attr(
+        not(any(feature = "tui", test)),
+        expect(dead_code, reason = "only the screen shows it")
+    )]
     pub(crate) fn recent(&self) -> &VecDeque<(u64, f64)> {
         &self.recent
     }
@@ -139,6 +147,10 @@ impl History {
     }
 
     /// Values in all, and how many of them are not finite.
+    #[cfg_attr(
+        not(any(feature = "tui", test)),
+        expect(dead_code, reason = "only the screen shows it")
+    )]
     pub(crate) fn count(&self) -> (u64, u64) {
         let finite: u64 = self.buckets.iter().map(|bucket| bucket.count).sum();
         (finite + self.not_finite, self.not_finite)

@@ -361,6 +361,10 @@ impl Pass {
     }
 
     /// Seconds until it is over.
+    #[cfg_attr(
+        not(any(feature = "tui", test)),
+        expect(dead_code, reason = "only the screen shows it")
+    )]
     pub(crate) fn left(&self, now: f64) -> Option<f64> {
         Some(self.total?.saturating_sub(self.done) as f64 / self.rate(now)?)
     }

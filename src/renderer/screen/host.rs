@@ -49,9 +49,9 @@ pub(super) struct Host {
     /// Gone once writing has failed.
     journal: Option<Writer>,
     checkpoints: Option<Box<dyn FnMut() -> Checkpoints + Send>>,
-    persistent: bool,
+    /// The display is kept after a run that ended well.
+    is_kept: bool,
     is_finishing: bool,
-    is_leaving: bool,
     /// Something is not drawn yet.
     has_news: bool,
     drawn: Pace,
@@ -90,9 +90,8 @@ impl Host {
             directory: None,
             journal: None,
             checkpoints: None,
-            persistent: false,
+            is_kept: false,
             is_finishing: false,
-            is_leaving: false,
             has_news: false,
             drawn: Pace::default(),
             looked: Pace::default(),
@@ -115,7 +114,10 @@ impl Host {
     }
 
     pub(super) fn persistent(self, persistent: bool) -> Host {
-        Host { persistent, ..self }
+        Host {
+            is_kept: persistent,
+            ..self
+        }
     }
 
     pub(super) fn run(mut self) {
@@ -181,14 +183,14 @@ impl Host {
                     self.take(at, event);
                 }
                 Message::Finish(error) => self.finish(error),
-                Message::Leave => self.is_leaving = true,
+                Message::Leave => self.is_kept = false,
             }
         }
     }
 
     fn finish(&mut self, error: Option<String>) {
         self.is_finishing = true;
-        self.is_leaving |= error.is_some();
+        self.is_kept &= error.is_none();
         if self.run.end.is_none() {
             let summary = Vec::new();
             self.take(now(), Event::End { summary, error });
@@ -217,14 +219,14 @@ impl Host {
     /// Whether the display is kept although the run is over.
     fn stays(&self) -> bool {
         let ended_well = matches!(&self.run.end, Some(end) if end.error.is_none());
-        self.persistent && ended_well && !self.is_leaving && !self.control.is_killed()
+        self.is_kept && ended_well && !self.control.is_killed()
     }
 
     fn answer_requests(&mut self) {
         let requests = self.with_display(|display, run| display.requests(run));
         for request in requests.unwrap_or_default() {
             match request {
-                _ if self.run.end.is_some() => self.is_leaving = true,
+                _ if self.run.end.is_some() => self.is_kept = false,
                 Request::Stop => self.control.stop(),
                 Request::Kill => {
                     self.control.kill();

@@ -20,10 +20,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 #[derive(Default)]
 struct Script {
     requests: VecDeque<Request>,
-    /// What `draw` is to do.
-    fails: bool,
-    panics: bool,
-    waits: bool,
+    drawing: Drawing,
     draws: u64,
     /// Draws of a run that was over.
     last_draws: u64,
@@ -35,6 +32,16 @@ struct Script {
     values: u64,
     committed: u64,
     error: Option<String>,
+}
+
+/// What drawing does.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Drawing {
+    #[default]
+    Works,
+    Fails,
+    Panics,
+    Waits,
 }
 
 /// The test's side of a display.
@@ -76,13 +83,13 @@ impl Display for Scripted {
     }
 
     fn draw(&mut self, run: &RunState, _: f64) -> io::Result<()> {
-        self.0.until(|script| !script.waits);
+        self.0.until(|script| script.drawing != Drawing::Waits);
         let mut script = self.0.script();
         script.draws += 1;
         script.last_draws += u64::from(run.end.is_some());
         script.see(run);
-        assert!(!script.panics, "a bug in drawing");
-        if script.fails {
+        assert!(script.drawing != Drawing::Panics, "a bug in drawing");
+        if script.drawing == Drawing::Fails {
             return Err(io::Error::other("the terminal is gone"));
         }
         Ok(())
@@ -307,9 +314,9 @@ fn a_watcher_stops_the_run_and_the_request_is_taken_away() {
 
 #[test]
 fn a_display_that_fails_is_closed_and_the_run_goes_on() {
-    for panics in [false, true] {
+    for drawing in [Drawing::Fails, Drawing::Panics] {
         let (stage, directory) = (Stage::default(), tempfile::tempdir().unwrap());
-        (stage.script().fails, stage.script().panics) = (!panics, panics);
+        stage.script().drawing = drawing;
         let mut screen = stage.screen(into(&directory));
         screen.start_steps(Some(10), 0);
         stage.until(|script| script.dropped);
@@ -386,7 +393,7 @@ fn a_persistent_screen_does_not_stay_after_an_error() {
 #[test]
 fn a_persistent_screen_whose_display_fails_does_not_stay() {
     let stage = Stage::default();
-    stage.script().fails = true;
+    stage.script().drawing = Drawing::Fails;
     let screen = stage.screen(persistent());
     screen.send(start(0));
     screen.finish(None);
@@ -488,7 +495,7 @@ fn a_directory_that_cannot_be_written_costs_only_the_watchers() {
 #[test]
 fn a_display_that_hangs_does_not_fill_the_memory() {
     let stage = Stage::default();
-    stage.script().waits = true;
+    stage.script().drawing = Drawing::Waits;
     let screen = stage.screen(plainly());
     screen.send(start(0));
     for step in 0..(BACKLOG + BACKLOG / 2) as u64 {
@@ -499,7 +506,7 @@ fn a_display_that_hangs_does_not_fill_the_memory() {
     // What matters for long is kept all the same.
     screen.send(Event::Epoch { epoch: 1 });
     screen.send(end());
-    stage.script().waits = false;
+    stage.script().drawing = Drawing::Works;
     stage.until(|script| script.dropped);
     screen.close();
     assert_eq!(screen.here().unwrap().backlog.load(Ordering::Relaxed), 0);
