@@ -40,7 +40,10 @@ def main():
         print("torch: not there")
     else:
         ones["0-d tensor of torch"] = torch.tensor(0.5)
-    with tempfile.TemporaryDirectory() as directory, pitstop.Renderer(directory=directory, plain=True) as screen:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        pitstop.Renderer(directory=directory, plain=True) as screen,
+    ):
         for name, one in ones.items():
             costs = [cost(lambda metrics=values(one, count): screen.log(**metrics)) for count in (1, 3, 10)]
             print(f"{name}: 1, 3, 10 values: " + ", ".join(f"{cost:.2f}" for cost in costs))

@@ -274,7 +274,13 @@ impl Renderer {
     ///     text: Shown until the next one of that name.
     ///     split: As for ``log``.
     #[pyo3(signature = (name, text, *, split=None))]
-    fn text(&self, py: Python<'_>, name: String, text: String, split: Option<&str>) -> PyResult<()> {
+    fn text(
+        &self,
+        py: Python<'_>,
+        name: String,
+        text: String,
+        split: Option<&str>,
+    ) -> PyResult<()> {
         let split = split.map(parse_split).transpose()?;
         self.stage.tell(py, |course, tell| {
             course.begin(tell);
@@ -302,8 +308,7 @@ impl Renderer {
     ) -> PyResult<()> {
         let goal = goal.map(parse_goal).transpose()?;
         let metric = Metric { name, unit, goal };
-        self.stage
-            .tell(py, |_, tell| tell(Event::Register(metric)))
+        self.stage.tell(py, |_, tell| tell(Event::Register(metric)))
     }
 
     /// Begins a pass over some of the data, for a loop that does without ``track``.
@@ -336,11 +341,7 @@ impl Renderer {
     ///     done: Items of it that are done.
     ///     step: Steps of the run that are done. Default: those of training are its items.
     #[pyo3(signature = (done, step=None))]
-    fn progress(
-        &self,
-        done: &Bound<'_, PyAny>,
-        step: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
+    fn progress(&self, done: &Bound<'_, PyAny>, step: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let py = done.py();
         let (done, step) = (count(done, "done")?, counted(step, "step")?);
         self.stage
@@ -484,7 +485,9 @@ fn measured(name: String, value: Value, split: Split, step: u64) -> Event {
 fn last_words(summary: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
     let mapping = summary.cast::<PyMapping>().map_err(|_| {
         let kind = type_name(summary);
-        PyTypeError::new_err(format!("summary must be a mapping from names to values, not {kind}"))
+        PyTypeError::new_err(format!(
+            "summary must be a mapping from names to values, not {kind}"
+        ))
     })?;
     let items = mapping.items()?;
     items

@@ -21,7 +21,9 @@ def happened(directory, *kinds):
     path = directory / "events.jsonl"
     lines = path.read_text().split("\n")[:-1] if path.exists() else []  # all that are whole
     told = [json.loads(line) for line in lines]
-    return [{key: value for key, value in one.items() if key != "at"} for one in told if one["event"] in kinds]
+    return [
+        {key: value for key, value in one.items() if key != "at"} for one in told if one["event"] in kinds
+    ]
 
 
 def in_short(directory):
@@ -76,7 +78,12 @@ class Measured:
     ("value", "number"),
     [
         *((1.5, 1.5), (2, 2.0), (True, 1.0), (False, 0.0), (-1.0, -1.0), (-1, -1.0), (2**70, 2.0**70)),
-        *((Half(0.5), 0.5), (Measured(), 0.25), (decimal.Decimal("0.125"), 0.125), (fractions.Fraction(1, 4), 0.25)),
+        *(
+            (Half(0.5), 0.5),
+            (Measured(), 0.25),
+            (decimal.Decimal("0.125"), 0.125),
+            (fractions.Fraction(1, 4), 0.25),
+        ),
         *((np.float16(0.5), 0.5), (np.float32(0.25), 0.25), (np.float64(3.0), 3.0), (np.int8(-4), -4.0)),
         *((np.uint64(7), 7.0), (np.bool_(True), 1.0), (np.longdouble(0.5), 0.5)),
         *((np.array(0.5, np.float32), 0.5), (np.array([3]), 3.0), (np.ones((1, 1)), 1.0)),
@@ -99,7 +106,14 @@ def test_a_text_is_shown_as_one(run):
 
 @pytest.mark.parametrize(
     ("value", "kind"),
-    [(None, "NoneType"), ([1.0], "list"), (1j, "complex"), ({"a": 1}, "dict"), (object(), "object"), (b"1", "bytes")],
+    [
+        (None, "NoneType"),
+        ([1.0], "list"),
+        (1j, "complex"),
+        ({"a": 1}, "dict"),
+        (object(), "object"),
+        (b"1", "bytes"),
+    ],
     ids=repr,
 )
 def test_anything_else_is_refused_by_name(run, value, kind):
@@ -111,7 +125,9 @@ def test_anything_else_is_refused_by_name(run, value, kind):
 
 def test_an_array_of_several_numbers_is_refused_with_its_shape():
     with pitstop.Renderer() as screen:
-        with pytest.raises(TypeError, match=r'"losses" must be a single number, not a numpy.ndarray of shape \[2, 3\]'):
+        with pytest.raises(
+            TypeError, match=r'"losses" must be a single number, not a numpy.ndarray of shape \[2, 3\]'
+        ):
             screen.log(losses=np.zeros((2, 3)))
         with pytest.raises(TypeError, match=r"of shape \[0\]"):
             screen.log(losses=np.zeros(0))
@@ -265,7 +281,9 @@ def test_a_loop_of_ones_own_tells_everything_by_itself(run):
         screen.epoch(1)
         screen.end({"parameters": 12, "device": "cpu"})
     assert in_short(run) == "start 0, +train 0/3, -, named, epoch 1, end"
-    assert happened(run, "text") == [{"event": "text", "split": "valid", "name": "phase", "text": "cool-down"}]
+    assert happened(run, "text") == [
+        {"event": "text", "split": "valid", "name": "phase", "text": "cool-down"}
+    ]
     (end,) = happened(run, "end")
     assert end["summary"] == [["parameters", "12"], ["device", "cpu"]]
     assert "error" not in end

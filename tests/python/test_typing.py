@@ -11,7 +11,16 @@ import pitstop
 import pytest
 
 CLASSES = [
-    *("AsyncCheckpointer", "SaveHandle", "CheckpointInfo", "SaveStats", "Stats", "Interrupter", "Renderer", "Rng")
+    *(
+        "AsyncCheckpointer",
+        "SaveHandle",
+        "CheckpointInfo",
+        "SaveStats",
+        "Stats",
+        "Interrupter",
+        "Renderer",
+        "Rng",
+    )
 ]
 POLICIES = ["KeepAll", "KeepLast", "KeepBest", "KeepEvery", "KeepFor"]
 INTERVALS = ["Interval", "EverySteps", "EveryMinutes", "Overhead"]
@@ -38,7 +47,18 @@ METHODS = {
     "CheckpointInfo": ["step", "path", "created", "metrics", "metadata", "nbytes"],
     "Interrupter": ["stop", "should_stop", "reset", "get_message", "on_signals"],
     "Renderer": [
-        *("track", "log", "text", "register", "start", "split_start", "progress", "split_end", "epoch", "event"),
+        *(
+            "track",
+            "log",
+            "text",
+            "register",
+            "start",
+            "split_start",
+            "progress",
+            "split_end",
+            "epoch",
+            "event",
+        ),
         *("end", "close", "step", "interrupter", "__enter__", "__exit__"),
     ],
 }

@@ -345,8 +345,7 @@ mod tests {
         course.begin_item(outer);
         pass(&mut course, &mut told, Split::Valid, 1, true);
         course.finish_item(outer, &mut told.tell());
-        let expected =
-            "start 0 0, +train 0/5, +valid 0/1, 1 @1, -, +train 0/5, 1 @1";
+        let expected = "start 0 0, +train 0/5, +valid 0/1, 1 @1, -, +train 0/5, 1 @1";
         assert_eq!(told.take(), expected);
     }
 
@@ -358,12 +357,19 @@ mod tests {
         let inner = course.open(Split::Valid, 0, None, &mut told.tell());
         told.take();
         course.finish_item(outer, &mut told.tell());
-        assert_eq!((told.take(), course.split()), ("+train 0, 1 @1".to_owned(), Split::Train));
+        assert_eq!(
+            (told.take(), course.split()),
+            ("+train 0, 1 @1".to_owned(), Split::Train)
+        );
         course.close(inner, false, &mut told.tell());
         assert_eq!(told.take(), "", "it was over before");
         let again = course.open(Split::Train, 0, None, &mut told.tell());
         course.close(outer, false, &mut told.tell());
-        assert_eq!(told.take(), "epoch 1, +train 0", "it is over, and another has begun");
+        assert_eq!(
+            told.take(),
+            "epoch 1, +train 0",
+            "it is over, and another has begun"
+        );
         course.close(again, false, &mut told.tell());
         assert_eq!(told.take(), "-");
     }

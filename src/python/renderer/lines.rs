@@ -81,7 +81,10 @@ pub(super) fn flush_standard_streams(py: Python<'_>) -> PyResult<()> {
 /// Whether what is printed goes to the standard output of the process.
 pub(super) fn stdout_is_of_the_process(py: Python<'_>) -> PyResult<bool> {
     let stdout = py.import("sys")?.getattr("stdout")?;
-    match stdout.call_method0("fileno").and_then(|number| number.extract::<i32>()) {
+    match stdout
+        .call_method0("fileno")
+        .and_then(|number| number.extract::<i32>())
+    {
         Ok(number) => Ok(number == 1),
         Err(error) => unless_unwritable(py, Err(error)).map(|()| false),
     }
@@ -117,6 +120,12 @@ mod tests {
         for _ in 0..2 * CAPACITY / line.len() {
             lines.write_all(&line).expect("it never refuses");
         }
-        assert!(lines.0.bytes.lock().is_ok_and(|bytes| bytes.len() <= CAPACITY));
+        assert!(
+            lines
+                .0
+                .bytes
+                .lock()
+                .is_ok_and(|bytes| bytes.len() <= CAPACITY)
+        );
     }
 }

@@ -311,12 +311,19 @@ pub(in crate::python) fn close_all(py: Python<'_>) -> PyResult<()> {
     }
     // What the interpreter has printed last, if that is what ends it.
     let last = py.import("sys")?.getattr_opt("last_value")?;
-    let error = last.map(|error| super::describe(&error)).transpose()?.flatten();
+    let error = last
+        .map(|error| super::describe(&error))
+        .transpose()?
+        .flatten();
     let closed = open.iter().map(|stage| stage.close(py, error.clone()));
     // Of a kill that comes now there is nobody to tell: all is over.
-    closed.filter(|closed| !is_kill(py, closed)).fold(Ok(()), PyResult::and)
+    closed
+        .filter(|closed| !is_kill(py, closed))
+        .fold(Ok(()), PyResult::and)
 }
 
 fn is_kill(py: Python<'_>, closed: &PyResult<()>) -> bool {
-    closed.as_ref().is_err_and(|error| killing::is_kill(py, error))
+    closed
+        .as_ref()
+        .is_err_and(|error| killing::is_kill(py, error))
 }

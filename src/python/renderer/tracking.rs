@@ -61,9 +61,9 @@ impl Track {
             None => length(iterable)?.map(|length| length + self.done),
         };
         // Told before the iterator is made: that of a loader may take its time to start processes.
-        let pass = self
-            .stage
-            .tell(py, |course, tell| course.open(self.split, self.done, total, tell))?;
+        let pass = self.stage.tell(py, |course, tell| {
+            course.open(self.split, self.done, total, tell)
+        })?;
         match iterable.try_iter() {
             Ok(iterator) => {
                 let iterator = iterator.unbind();

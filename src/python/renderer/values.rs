@@ -71,7 +71,9 @@ fn value(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Value> {
     // What arrays of NumPy, torch and JAX have in common; it takes one with a single element, on any device.
     match given.getattr_opt(intern!(given.py(), "item"))? {
         Some(item) => {
-            let plain = item.call0().map_err(|error| not_single(name, given, error))?;
+            let plain = item
+                .call0()
+                .map_err(|error| not_single(name, given, error))?;
             number(name, given, &plain)
         }
         None => number(name, given, given),
