@@ -5,6 +5,7 @@
 The median of some rounds, with the events written to a file. torch is measured if it is there.
 """
 
+import functools
 import importlib
 import statistics
 import tempfile
@@ -28,10 +29,6 @@ def cost(call):
     return statistics.median(rounds)
 
 
-def values(one, count):
-    return {f"metric_{number}": one for number in range(count)}
-
-
 def main():
     ones = {"float": 0.5, "numpy.float32": np.float32(0.5), "0-d array of NumPy": np.array(0.5)}
     try:
@@ -45,7 +42,8 @@ def main():
         pitstop.Renderer(directory=directory, plain=True) as screen,
     ):
         for name, one in ones.items():
-            costs = [cost(lambda metrics=values(one, count): screen.log(**metrics)) for count in (1, 3, 10)]
+            metrics = ({f"metric_{number}": one for number in range(count)} for count in (1, 3, 10))
+            costs = [cost(functools.partial(screen.log, **some)) for some in metrics]
             print(f"{name}: 1, 3, 10 values: " + ", ".join(f"{cost:.2f}" for cost in costs))
         items = iter(screen.track(range(10**9), "valid"))
         print(f"an item of track: {cost(lambda: next(items)):.2f}")

@@ -1,4 +1,4 @@
-"""The renderer where there is no terminal: what a loop tells it, how it begins and ends, and whom it does not harm."""
+"""The renderer without a terminal: what a loop tells it, how it begins and ends, whom it does not harm."""
 
 import copy
 import decimal
@@ -21,9 +21,9 @@ def happened(directory, *kinds):
     path = directory / "events.jsonl"
     lines = path.read_text().split("\n")[:-1] if path.exists() else []  # all that are whole
     told = [json.loads(line) for line in lines]
-    return [
-        {key: value for key, value in one.items() if key != "at"} for one in told if one["event"] in kinds
-    ]
+    for one in told:
+        del one["at"]
+    return [one for one in told if one["event"] in kinds]
 
 
 def in_short(directory):
@@ -45,7 +45,7 @@ def in_short(directory):
 
 
 def told(directory, course):
-    """Waits until the course of a run is that. What happens in the same quarter of a second is written once."""
+    """Waits until the course of a run is that. What happens within a quarter of a second is written once."""
     deadline = time.monotonic() + 60
     while in_short(directory) != course and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -375,7 +375,7 @@ def test_a_soft_stop_from_anywhere_is_shown(run):
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_it_cannot_be_copied(copied):
-    with pytest.raises(TypeError, match="cannot pickle 'pitstop.Renderer' object"):
+    with pytest.raises(TypeError, match=r"cannot pickle 'pitstop\.Renderer' object"):
         copied(pitstop.Renderer())
 
 

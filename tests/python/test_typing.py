@@ -11,16 +11,8 @@ import pitstop
 import pytest
 
 CLASSES = [
-    *(
-        "AsyncCheckpointer",
-        "SaveHandle",
-        "CheckpointInfo",
-        "SaveStats",
-        "Stats",
-        "Interrupter",
-        "Renderer",
-        "Rng",
-    )
+    *("AsyncCheckpointer", "SaveHandle", "CheckpointInfo", "SaveStats", "Stats"),
+    *("Interrupter", "Renderer", "Rng"),
 ]
 POLICIES = ["KeepAll", "KeepLast", "KeepBest", "KeepEvery", "KeepFor"]
 INTERVALS = ["Interval", "EverySteps", "EveryMinutes", "Overhead"]
@@ -47,19 +39,8 @@ METHODS = {
     "CheckpointInfo": ["step", "path", "created", "metrics", "metadata", "nbytes"],
     "Interrupter": ["stop", "should_stop", "reset", "get_message", "on_signals"],
     "Renderer": [
-        *(
-            "track",
-            "log",
-            "text",
-            "register",
-            "start",
-            "split_start",
-            "progress",
-            "split_end",
-            "epoch",
-            "event",
-        ),
-        *("end", "close", "step", "interrupter", "__enter__", "__exit__"),
+        *("track", "log", "text", "register", "start", "split_start", "progress", "split_end"),
+        *("epoch", "event", "end", "close", "step", "interrupter", "__enter__", "__exit__"),
     ],
 }
 
@@ -283,7 +264,7 @@ TRAINING = """
             with pitstop.Renderer(epochs=np.int64(9), checkpointer=ckpt, interrupter=interrupter) as screen:
                 for batch in screen.track([b"batch"], "train"):
                     assert_type(batch, bytes)
-                    screen.log({"top 5": np.float32(0.5)}, loss=loss, phase="warm-up", split="valid", step=step)
+                    screen.log({"top 5": np.float32(0.5)}, loss=loss, phase="warm-up", split="valid")
                 screen.step = screen.step + np.int64(1)
                 screen.end({"device": "cpu", "parameters": 3})
             # No block swallows exceptions, so that nothing is missing below.

@@ -1,4 +1,4 @@
-"""A kill reaches a training wherever it is: in other threads, in the middle of a save, and where it was swallowed."""
+"""A kill reaches a training wherever it is: in other threads, during a save, and where it was swallowed."""
 
 import pitstop
 import pytest
