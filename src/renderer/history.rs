@@ -64,7 +64,8 @@ impl History {
     pub(crate) fn forget_after(&mut self, step: u64) {
         let is_later = |bucket: &Bucket| bucket.last > step;
         let first_cut = self.buckets.iter().position(is_later);
-        self.buckets.truncate(first_cut.unwrap_or(self.buckets.len()));
+        self.buckets
+            .truncate(first_cut.unwrap_or(self.buckets.len()));
         let before = self.buckets.last().map(|bucket| bucket.last);
         let gone = self.recent.iter().filter(|(at, _)| *at > step);
         self.not_finite -= gone.filter(|(_, value)| !value.is_finite()).count() as u64;
@@ -131,13 +132,15 @@ impl History {
     /// The smallest finite value, and where it was.
     pub(crate) fn min(&self) -> Option<(u64, f64)> {
         let lesser = |a: &Bucket, b: &Bucket| b.min < a.min;
-        self.first_of(lesser).map(|bucket| (bucket.min_at, bucket.min))
+        self.first_of(lesser)
+            .map(|bucket| (bucket.min_at, bucket.min))
     }
 
     /// The largest finite value, and where it was.
     pub(crate) fn max(&self) -> Option<(u64, f64)> {
         let greater = |a: &Bucket, b: &Bucket| b.max > a.max;
-        self.first_of(greater).map(|bucket| (bucket.max_at, bucket.max))
+        self.first_of(greater)
+            .map(|bucket| (bucket.max_at, bucket.max))
     }
 
     /// The bucket that no other one beats; of equal ones the first.
@@ -231,7 +234,10 @@ mod tests {
 
     /// The first of the best, the plain way.
     fn best(values: &[(u64, f64)], better: fn(f64, f64) -> bool) -> Option<(u64, f64)> {
-        let finite = values.iter().copied().filter(|(_, value)| value.is_finite());
+        let finite = values
+            .iter()
+            .copied()
+            .filter(|(_, value)| value.is_finite());
         finite.reduce(|best, next| if better(next.1, best.1) { next } else { best })
     }
 
@@ -246,17 +252,27 @@ mod tests {
 
     /// Each bucket tells of the very next values, as many as it counts; together they tell of all.
     fn check_buckets(history: &History, values: &[(u64, f64)]) {
-        let finite: Vec<(u64, f64)> = values.iter().copied().filter(|(_, v)| v.is_finite()).collect();
+        let finite: Vec<(u64, f64)> = values
+            .iter()
+            .copied()
+            .filter(|(_, v)| v.is_finite())
+            .collect();
         let mut rest = finite.as_slice();
         for bucket in history.all() {
             let (own, others) = rest.split_at(bucket.count as usize);
             rest = others;
-            assert_eq!((bucket.first, bucket.last), (own[0].0, own[own.len() - 1].0));
+            assert_eq!(
+                (bucket.first, bucket.last),
+                (own[0].0, own[own.len() - 1].0)
+            );
             assert_eq!(Some((bucket.min_at, bucket.min)), best(own, |a, b| a < b));
             assert_eq!(Some((bucket.max_at, bucket.max)), best(own, |a, b| a > b));
             let mean = own.iter().map(|(_, v)| v / own.len() as f64).sum::<f64>();
             let scale = bucket.min.abs().max(bucket.max.abs());
-            assert!((bucket.mean - mean).abs() <= scale * 1e-9 + f64::MIN_POSITIVE, "{bucket:?} {mean}");
+            assert!(
+                (bucket.mean - mean).abs() <= scale * 1e-9 + f64::MIN_POSITIVE,
+                "{bucket:?} {mean}"
+            );
             assert!(bucket.min <= bucket.mean && bucket.mean <= bucket.max);
         }
         assert!(rest.is_empty());
@@ -330,7 +346,10 @@ mod tests {
     #[test]
     fn a_value_that_is_not_finite_is_neither_the_best_nor_forgotten() {
         let history = history(&[(1, f64::NAN), (2, 3.0), (3, f64::NEG_INFINITY)]);
-        assert_eq!((history.min(), history.max()), (Some((2, 3.0)), Some((2, 3.0))));
+        assert_eq!(
+            (history.min(), history.max()),
+            (Some((2, 3.0)), Some((2, 3.0)))
+        );
         assert_eq!(history.count(), (3, 2));
         assert_eq!(history.last(), Some((3, f64::NEG_INFINITY)));
         assert!(history.recent()[0].1.is_nan());
@@ -339,7 +358,10 @@ mod tests {
     #[test]
     fn a_history_without_finite_values_has_no_best() {
         let history = history(&[(1, f64::NAN), (2, f64::INFINITY)]);
-        assert_eq!((history.min(), history.max(), history.all()), (None, None, &[][..]));
+        assert_eq!(
+            (history.min(), history.max(), history.all()),
+            (None, None, &[][..])
+        );
     }
 
     #[test]
@@ -348,7 +370,12 @@ mod tests {
             let values: Vec<(u64, f64)> = (0..3000).map(|step| (step, f64::MAX)).collect();
             history(&values)
         };
-        assert!(history.all().iter().all(|bucket| (bucket.mean - f64::MAX).abs() < f64::EPSILON));
+        assert!(
+            history
+                .all()
+                .iter()
+                .all(|bucket| (bucket.mean - f64::MAX).abs() < f64::EPSILON)
+        );
     }
 
     #[test]
@@ -360,6 +387,11 @@ mod tests {
         history.push(1001, 2.0);
         assert_eq!(history.last(), Some((1001, 2.0)));
         assert_eq!(history.max(), Some((1001, 2.0)));
-        assert!(history.all().windows(2).all(|pair| pair[0].last <= pair[1].first));
+        assert!(
+            history
+                .all()
+                .windows(2)
+                .all(|pair| pair[0].last <= pair[1].first)
+        );
     }
 }

@@ -331,7 +331,8 @@ impl Shelf {
             log::debug!("checkpoints not shown: {error}");
             Vec::new()
         });
-        self.known.retain(|step, _| steps.binary_search(step).is_ok());
+        self.known
+            .retain(|step, _| steps.binary_search(step).is_ok());
         self.unread = steps;
         self.unread.retain(|step| !self.known.contains_key(step));
     }

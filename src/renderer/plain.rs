@@ -134,7 +134,11 @@ impl Plain {
         let new = checkpoints.failed.saturating_sub(failed) as usize;
         let known = checkpoints.failures.len();
         let failures = &checkpoints.failures[known.saturating_sub(new)..];
-        lines.extend(failures.iter().map(|why| format!("checkpoint failed: {why}")));
+        lines.extend(
+            failures
+                .iter()
+                .map(|why| format!("checkpoint failed: {why}")),
+        );
     }
 
     /// The latest named event; there may be one each step.
@@ -224,11 +228,19 @@ fn how_far(run: &RunState) -> Option<String> {
             parts.push(format!("epoch {}", of(epoch, run.epochs)));
         }
         let pass_done = of(pass.done, pass.total);
-        parts.push(format!("{} {pass_done}{}", pass.split.name(), percent(pass.fraction())));
+        parts.push(format!(
+            "{} {pass_done}{}",
+            pass.split.name(),
+            percent(pass.fraction())
+        ));
     }
     if run.step > 0 {
         let fraction = run.fraction().filter(|_| run.steps.is_some());
-        parts.push(format!("step {}{}", of(run.step, run.steps), percent(fraction)));
+        parts.push(format!(
+            "step {}{}",
+            of(run.step, run.steps),
+            percent(fraction)
+        ));
     }
     let split = run.pass.as_ref().map_or(Split::Train, |pass| pass.split);
     let mut line = parts.join(" | ");
@@ -286,7 +298,11 @@ fn with_unit(value: f64, unit: &str) -> String {
 /// `None` for one that an earlier process has saved.
 fn committed(last: &Committed) -> Option<String> {
     let took = brief(last.durable?);
-    let mut line = format!("checkpoint: step {}, {} in {took}", count(last.step), bytes(last.bytes));
+    let mut line = format!(
+        "checkpoint: step {}, {} in {took}",
+        count(last.step),
+        bytes(last.bytes)
+    );
     if let Some(stall) = last.stall {
         let _ = write!(line, ", of which training stood still for {}", brief(stall));
     }

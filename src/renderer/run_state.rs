@@ -255,7 +255,9 @@ impl RunState {
 
     fn find_metric(&self, name: &str) -> Option<usize> {
         let name = beginning(name, NAME);
-        self.numeric.iter().position(|known| known.metric.name == name)
+        self.numeric
+            .iter()
+            .position(|known| known.metric.name == name)
     }
 
     fn find_text(&self, split: Split, name: &str) -> Option<usize> {
@@ -372,7 +374,10 @@ impl Pass {
 
 impl NumericMetric {
     fn history(&mut self, split: Split) -> &mut History {
-        let index = match self.series.binary_search_by_key(&split, |(split, _)| *split) {
+        let index = match self
+            .series
+            .binary_search_by_key(&split, |(split, _)| *split)
+        {
             Ok(index) => index,
             Err(index) => {
                 self.series.insert(index, (split, History::default()));

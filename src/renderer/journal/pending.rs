@@ -95,7 +95,8 @@ impl Pending {
         if let Event::Named { name, count, .. } = &mut event {
             *count = count.saturating_add(self.times(name));
         }
-        self.events.retain(|(_, earlier)| !overtakes(&event, earlier));
+        self.events
+            .retain(|(_, earlier)| !overtakes(&event, earlier));
         self.events.push((at, event));
     }
 
@@ -124,8 +125,14 @@ impl Pending {
     }
 
     fn latest_checkpoints(&self) -> Checkpoints {
-        let waiting = self.checkpoints.as_ref().map(|(_, checkpoints)| checkpoints);
-        waiting.or(self.known_checkpoints.as_ref()).cloned().unwrap_or_default()
+        let waiting = self
+            .checkpoints
+            .as_ref()
+            .map(|(_, checkpoints)| checkpoints);
+        waiting
+            .or(self.known_checkpoints.as_ref())
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// A checkpoint that is committed, or has failed, is what a person waits for.

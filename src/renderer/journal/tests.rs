@@ -52,7 +52,11 @@ fn all_events() -> Vec<Event> {
     let checkpoints = Checkpoints {
         directory: "runs/a".into(),
         in_flight: Some(in_flight(1)),
-        kept: vec![Kept { step: 3, bytes: 5, why: "KeepLast(3)".into() }],
+        kept: vec![Kept {
+            step: 3,
+            bytes: 5,
+            why: "KeepLast(3)".into(),
+        }],
         ..Checkpoints::default()
     };
     let (name, text) = ("sample".to_owned(), "a\n\u{1b}[2Jb".to_owned());
@@ -65,13 +69,19 @@ fn all_events() -> Vec<Event> {
         }),
         loss(0.1 + 0.2, u64::MAX),
         Event::Text { split, name, text },
-        Event::SplitStart { split, done: 3, total: None },
+        Event::SplitStart {
+            split,
+            done: 3,
+            total: None,
+        },
         Event::Progress { done: 4, step: 8 },
         Event::SplitEnd,
         Event::Epoch { epoch: 1 },
         named("skipped", "", 1),
         named("skipped", "an overflow", 3),
-        Event::Stopping { message: "enough".into() },
+        Event::Stopping {
+            message: "enough".into(),
+        },
         Event::Checkpoints(checkpoints),
         Event::Saving(in_flight(2)),
         end(),
@@ -100,14 +110,21 @@ fn write(directory: &TempDir, events: &[(f64, Event)]) -> Writer {
 
 fn append(directory: &TempDir, bytes: &[u8]) {
     let path = directory.path().join(EVENTS);
-    let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .unwrap();
     file.write_all(bytes).unwrap();
 }
 
 #[test]
 fn every_event_comes_back_as_it_was() {
     let directory = tempfile::tempdir().unwrap();
-    let events: Vec<(f64, Event)> = all_events().into_iter().map(|event| (12.25, event)).collect();
+    let events: Vec<(f64, Event)> = all_events()
+        .into_iter()
+        .map(|event| (12.25, event))
+        .collect();
     let mut lines = Vec::new();
     for (at, event) in &events {
         Line { at: *at, event }.append_to(&mut lines);
@@ -119,9 +136,16 @@ fn every_event_comes_back_as_it_was() {
 #[test]
 fn numbers_that_json_does_not_have_come_back_too() {
     let directory = tempfile::tempdir().unwrap();
-    for (at, value) in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].into_iter().enumerate() {
+    for (at, value) in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY]
+        .into_iter()
+        .enumerate()
+    {
         let mut line = Vec::new();
-        Line { at: at as f64, event: &loss(value, 1) }.append_to(&mut line);
+        Line {
+            at: at as f64,
+            event: &loss(value, 1),
+        }
+        .append_to(&mut line);
         append(&directory, &line);
         let Some((_, Event::Numeric { value: found, .. })) = read(&directory).pop() else {
             panic!("it is not there");
@@ -144,7 +168,9 @@ fn values_between_points_are_averaged() {
     let directory = tempfile::tempdir().unwrap();
     let mut writer = write(&directory, &[(0.0, start(0))]);
     for step in 1..=10 {
-        writer.write(step as f64 / 100.0, &loss(step as f64, step)).unwrap();
+        writer
+            .write(step as f64 / 100.0, &loss(step as f64, step))
+            .unwrap();
     }
     assert_eq!(read(&directory).len(), 1);
     writer.write(0.25, &loss(11.0, 11)).unwrap();
@@ -162,7 +188,10 @@ fn a_value_that_is_not_finite_is_not_averaged_away() {
         writer.write(0.1, &loss(value, step)).unwrap();
     }
     writer.flush().unwrap();
-    assert_eq!(read(&directory)[1..], [(0.1, loss(f64::INFINITY, 2)), (0.1, loss(2.0, 3))]);
+    assert_eq!(
+        read(&directory)[1..],
+        [(0.1, loss(f64::INFINITY, 2)), (0.1, loss(2.0, 3))]
+    );
 }
 
 #[test]
@@ -172,7 +201,9 @@ fn a_long_run_has_points_farther_apart_and_never_farther_than_ten_seconds() {
     // Two days, a step each second.
     for step in 1..=172_800 {
         writer.write(step as f64, &loss(1.0, step)).unwrap();
-        writer.write(step as f64, &Event::Progress { done: step, step }).unwrap();
+        writer
+            .write(step as f64, &Event::Progress { done: step, step })
+            .unwrap();
     }
     let events = read(&directory);
     let points: Vec<f64> = events
@@ -194,14 +225,27 @@ fn a_run_that_tells_a_lot_does_not_fill_the_disk() {
     // A minute of an epoch each millisecond, with all that comes with one.
     for epoch in 0..60_000 {
         let at = epoch as f64 / 1000.0;
-        let checkpoints = Checkpoints { saved: epoch, ..Checkpoints::default() };
+        let checkpoints = Checkpoints {
+            saved: epoch,
+            ..Checkpoints::default()
+        };
         for event in [
-            Event::SplitStart { split: Split::Train, done: 0, total: Some(1) },
-            Event::Progress { done: 1, step: epoch },
+            Event::SplitStart {
+                split: Split::Train,
+                done: 0,
+                total: Some(1),
+            },
+            Event::Progress {
+                done: 1,
+                step: epoch,
+            },
             loss(1.0, epoch),
             Event::SplitEnd,
             named("skipped", "", 1),
-            Event::Register(Metric { unit: epoch.to_string(), ..Metric::new("loss") }),
+            Event::Register(Metric {
+                unit: epoch.to_string(),
+                ..Metric::new("loss")
+            }),
             Event::Checkpoints(checkpoints),
             Event::Epoch { epoch },
         ] {
@@ -222,8 +266,15 @@ fn a_run_that_tells_a_lot_does_not_fill_the_disk() {
 #[test]
 fn what_begins_and_ends_a_run_is_written_at_once() {
     let directory = tempfile::tempdir().unwrap();
-    let stopping = Event::Stopping { message: "enough".into() };
-    let events = [(0.0, start(0)), (0.01, loss(1.0, 1)), (0.02, stopping), (0.03, end())];
+    let stopping = Event::Stopping {
+        message: "enough".into(),
+    };
+    let events = [
+        (0.0, start(0)),
+        (0.01, loss(1.0, 1)),
+        (0.02, stopping),
+        (0.03, end()),
+    ];
     let writer = write(&directory, &events);
     assert_eq!(read(&directory), events);
     drop(writer);
@@ -243,7 +294,10 @@ fn what_a_person_waits_for_is_written_soon() {
     writer.write(86_403.2, &Event::Epoch { epoch: 2 }).unwrap();
     assert_eq!(read(&directory).len(), before + 2);
     writer.tick(86_405.7).unwrap();
-    assert_eq!(read(&directory).last().unwrap().1, Event::Epoch { epoch: 2 });
+    assert_eq!(
+        read(&directory).last().unwrap().1,
+        Event::Epoch { epoch: 2 }
+    );
 }
 
 #[test]
@@ -271,7 +325,10 @@ fn a_metric_is_registered_once_and_before_its_values() {
     writer.flush().unwrap();
     writer.write(0.2, &register("nats")).unwrap();
     writer.flush().unwrap();
-    assert_eq!(read(&directory)[1..], [(0.1, register("nats")), (0.1, loss(1.0, 1))]);
+    assert_eq!(
+        read(&directory)[1..],
+        [(0.1, register("nats")), (0.1, loss(1.0, 1))]
+    );
 }
 
 #[test]
@@ -279,12 +336,18 @@ fn while_a_save_is_under_way_only_that_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let mut writer = write(&directory, &[(0.0, start(0))]);
     let mut checkpoints = Checkpoints {
-        kept: vec![Kept { step: 5, bytes: 1, why: "KeepAll()".into() }],
+        kept: vec![Kept {
+            step: 5,
+            bytes: 1,
+            why: "KeepAll()".into(),
+        }],
         saved: 1,
         ..Checkpoints::default()
     };
     let mut tell = |at, checkpoints: &Checkpoints| {
-        writer.write(at, &Event::Checkpoints(checkpoints.clone())).unwrap();
+        writer
+            .write(at, &Event::Checkpoints(checkpoints.clone()))
+            .unwrap();
         writer.flush().unwrap();
     };
     tell(1.0, &checkpoints);
@@ -300,7 +363,11 @@ fn while_a_save_is_under_way_only_that_is_told() {
     checkpoints.saved = 2;
     tell(4.0, &checkpoints);
     expected.push(Event::Checkpoints(checkpoints));
-    let told: Vec<Event> = read(&directory).into_iter().skip(1).map(|(_, event)| event).collect();
+    let told: Vec<Event> = read(&directory)
+        .into_iter()
+        .skip(1)
+        .map(|(_, event)| event)
+        .collect();
     assert_eq!(told, expected);
 }
 
@@ -364,26 +431,47 @@ fn a_reader_follows_a_file_that_grows() {
     assert_eq!(read(), 2);
     append(&directory, b"\":2.0,\"event\":\"split_end\"}\n");
     assert_eq!(read(), 3);
-    assert_eq!(events[1..], [(1.0, Event::Epoch { epoch: 1 }), (2.0, Event::SplitEnd)]);
+    assert_eq!(
+        events[1..],
+        [(1.0, Event::Epoch { epoch: 1 }), (2.0, Event::SplitEnd)]
+    );
 }
 
 #[test]
 fn what_is_not_understood_is_passed_over() {
     let directory = tempfile::tempdir().unwrap();
     write(&directory, &[(0.0, start(0))]);
-    append(&directory, b"\n\xff\xfe\0\n[]\nnull\n{\"at\":1.0}\n{\"event\":\"split_end\"}\n");
-    append(&directory, b"{\"at\":1.0,\"event\":\"of a newer version\",\"x\":[{}]}\n");
-    append(&directory, b"{\"at\":1.0,\"event\":\"epoch\",\"epoch\":-1}\n");
+    append(
+        &directory,
+        b"\n\xff\xfe\0\n[]\nnull\n{\"at\":1.0}\n{\"event\":\"split_end\"}\n",
+    );
+    append(
+        &directory,
+        b"{\"at\":1.0,\"event\":\"of a newer version\",\"x\":[{}]}\n",
+    );
+    append(
+        &directory,
+        b"{\"at\":1.0,\"event\":\"epoch\",\"epoch\":-1}\n",
+    );
     append(&directory, "[".repeat(100_000).as_bytes());
-    append(&directory, b"\n{\"at\":1.0,\"event\":\"epoch\",\"epoch\":2,\"more\":true}\n");
-    assert_eq!(read(&directory), [(0.0, start(0)), (1.0, Event::Epoch { epoch: 2 })]);
+    append(
+        &directory,
+        b"\n{\"at\":1.0,\"event\":\"epoch\",\"epoch\":2,\"more\":true}\n",
+    );
+    assert_eq!(
+        read(&directory),
+        [(0.0, start(0)), (1.0, Event::Epoch { epoch: 2 })]
+    );
 }
 
 #[test]
 fn a_line_without_an_end_does_not_fill_the_memory() {
     let directory = tempfile::tempdir().unwrap();
     let (mut reader, mut events) = (Reader::open(directory.path()).unwrap(), Vec::new());
-    let named = format!("{{\"at\":1.0,\"event\":\"named\",\"name\":\"{}\"}}\n", "x".repeat(3 << 20));
+    let named = format!(
+        "{{\"at\":1.0,\"event\":\"named\",\"name\":\"{}\"}}\n",
+        "x".repeat(3 << 20)
+    );
     append(&directory, named.as_bytes());
     append(&directory, b"{\"at\":2.0,\"event\":\"split_end\"}\n");
     append(&directory, "x".repeat(3 << 20).as_bytes());
@@ -449,7 +537,9 @@ fn something_else_in_the_place_of_the_file_is_refused_without_waiting() {
         assert!(reader.read(|_, _| ()).is_err());
         // It is a file later.
         let path = directory.path().join(EVENTS);
-        fs::remove_file(&path).or_else(|_| fs::remove_dir(&path)).unwrap();
+        fs::remove_file(&path)
+            .or_else(|_| fs::remove_dir(&path))
+            .unwrap();
         write(&directory, &[(0.0, start(0))]);
         assert!(reader.read(|_, _| ()).unwrap());
         assert!(!reader.restarted());

@@ -67,8 +67,14 @@ fn keep_last(n: usize) -> Retention {
 fn a_save_is_seen_from_its_beginning_to_its_end() {
     let scene = Scene::new(keep_last(1));
     let before = scene.monitor.look();
-    assert_eq!((before.in_flight, before.last, before.kept), (None, None, vec![]));
-    assert_eq!(before.directory, scene.directory.path().display().to_string());
+    assert_eq!(
+        (before.in_flight, before.last, before.kept),
+        (None, None, vec![])
+    );
+    assert_eq!(
+        before.directory,
+        scene.directory.path().display().to_string()
+    );
 
     let transfer = transfer(1000, false);
     scene.monitor.saving(5, &transfer.ticket);
@@ -78,7 +84,10 @@ fn a_save_is_seen_from_its_beginning_to_its_end() {
     transfer.ticket.timings.note_stall();
     scene.files.save(5, transfer).unwrap();
     let after = scene.monitor.look();
-    assert_eq!((after.in_flight.as_ref(), after.saved, after.failed), (None, 1, 0));
+    assert_eq!(
+        (after.in_flight.as_ref(), after.saved, after.failed),
+        (None, 1, 0)
+    );
     let last = after.last.unwrap();
     assert_eq!(last.step, 5);
     assert!(last.bytes > 4000);
@@ -93,12 +102,18 @@ fn what_retention_keeps_is_shown_with_the_reason() {
     for step in [10, 20, 30] {
         scene.save(step).unwrap();
     }
-    let kept = [(20, "KeepEvery(20)".to_owned()), (30, "KeepLast(1)".to_owned())];
+    let kept = [
+        (20, "KeepEvery(20)".to_owned()),
+        (30, "KeepLast(1)".to_owned()),
+    ];
     assert_eq!(scene.kept(), kept);
     assert_eq!(scene.monitor.look().saved, 3);
 
     scene.monitor.keeping(keep_last(1));
-    assert_eq!(scene.kept(), [(20, String::new()), (30, "KeepLast(1)".to_owned())]);
+    assert_eq!(
+        scene.kept(),
+        [(20, String::new()), (30, "KeepLast(1)".to_owned())]
+    );
 }
 
 #[test]
@@ -119,10 +134,16 @@ fn a_failure_that_is_seen_before_its_reason_is_known_is_counted_once() {
     let transfer = transfer(10, false);
     scene.monitor.saving(1, &transfer.ticket);
     scene.files.files.save(1, transfer).unwrap_err();
-    assert_eq!(scene.monitor.look().failures, ["step 1: the save has failed"]);
+    assert_eq!(
+        scene.monitor.look().failures,
+        ["step 1: the save has failed"]
+    );
     scene.monitor.failed(1, "the disk is full");
     let after = scene.monitor.look();
-    assert_eq!((after.failed, after.failures), (1, vec!["step 1: the disk is full".to_owned()]));
+    assert_eq!(
+        (after.failed, after.failures),
+        (1, vec!["step 1: the disk is full".to_owned()])
+    );
     // Another time, it is another failure.
     scene.monitor.failed(1, "the disk is gone");
     assert_eq!(scene.monitor.look().failed, 2);
@@ -144,7 +165,9 @@ fn what_an_earlier_process_saved_is_shown() {
     for step in [1, 2, 3] {
         first.save(step).unwrap();
     }
-    let Scene { directory, files, .. } = first;
+    let Scene {
+        directory, files, ..
+    } = first;
     drop(files);
     let second = Scene::over(directory, keep_last(2));
     let seen = second.monitor.look();
@@ -189,7 +212,10 @@ fn a_checkpoint_that_is_deleted_is_gone_and_one_that_cannot_be_is_a_failure() {
     assert_eq!(scene.kept().len(), 1);
     scene.files.delete(1).unwrap_err();
     let failures = scene.monitor.look().failures;
-    assert!(failures[0].starts_with("step 1: it could not be deleted: "), "{failures:?}");
+    assert!(
+        failures[0].starts_with("step 1: it could not be deleted: "),
+        "{failures:?}"
+    );
 }
 
 #[test]

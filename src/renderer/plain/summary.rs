@@ -19,7 +19,11 @@ pub(crate) fn summary_lines(run: &RunState) -> Vec<String> {
     };
     let mut lines = vec![ending(run, end)];
     lines.extend(table(run));
-    lines.extend(end.summary.iter().map(|(name, value)| format!("  {name}: {value}")));
+    lines.extend(
+        end.summary
+            .iter()
+            .map(|(name, value)| format!("  {name}: {value}")),
+    );
     let times = |(name, times): &(String, u64)| format!("  {name}: {} times", count(*times));
     lines.extend(run.counters.iter().take(ROWS).map(times));
     lines.extend(run.checkpoints.as_ref().map(checkpoints));
@@ -28,7 +32,9 @@ pub(crate) fn summary_lines(run: &RunState) -> Vec<String> {
 
 fn ending(run: &RunState, end: &Ending) -> String {
     let took = run.started.map(|started| duration(end.at - started));
-    let took = took.map(|took| format!(" after {took}")).unwrap_or_default();
+    let took = took
+        .map(|took| format!(" after {took}"))
+        .unwrap_or_default();
     let step = count(run.step);
     match (&end.error, &run.stopping) {
         (Some(error), _) => format!("the run failed{took}, at step {step}: {error}"),
@@ -96,7 +102,10 @@ fn row(metric: &Metric, split: Split, history: &History) -> [String; 5] {
 
 fn checkpoints(checkpoints: &Checkpoints) -> String {
     let mut line = format!("  checkpoints: {} saved", count(checkpoints.saved));
-    for (times, what) in [(checkpoints.failed, "failed"), (checkpoints.skipped, "skipped")] {
+    for (times, what) in [
+        (checkpoints.failed, "failed"),
+        (checkpoints.skipped, "skipped"),
+    ] {
         if times > 0 {
             // Writing to a String cannot fail.
             let _ = write!(line, ", {} {what}", count(times));

@@ -125,12 +125,29 @@ fn a_run_is_told_from_its_beginning_to_its_end() {
         unit: "%".into(),
         goal: Some(Goal::Max),
     };
-    scene.at(100.0, [start(2, 0, 0), Event::Register(accuracy), pass(Train, 200)]);
+    scene.at(
+        100.0,
+        [start(2, 0, 0), Event::Register(accuracy), pass(Train, 200)],
+    );
     scene.at(101.0, [progress(10, 10), value(Train, "loss", 2.5, 10)]);
     scene.at(109.0, [progress(90, 90), value(Train, "loss", 1.5, 90)]);
     scene.at(110.0, [progress(100, 100)]);
-    scene.at(120.0, [progress(200, 200), value(Train, "loss", 0.75, 200), Event::SplitEnd]);
-    scene.at(121.0, [pass(Valid, 50), progress(50, 200), value(Valid, "accuracy", 91.5, 200)]);
+    scene.at(
+        120.0,
+        [
+            progress(200, 200),
+            value(Train, "loss", 0.75, 200),
+            Event::SplitEnd,
+        ],
+    );
+    scene.at(
+        121.0,
+        [
+            pass(Valid, 50),
+            progress(50, 200),
+            value(Valid, "accuracy", 91.5, 200),
+        ],
+    );
     scene.at(122.0, [Event::SplitEnd, Event::Epoch { epoch: 1 }]);
     scene.at(123.0, [end(&[("device", "cpu")], None)]);
     assert_lines(
@@ -156,7 +173,10 @@ fn a_run_is_told_from_its_beginning_to_its_end() {
 fn a_run_of_steps_needs_no_epochs() {
     let mut scene = Scene::new();
     scene.at(0.0, [start_steps(Some(2000))]);
-    scene.at(10.0, [progress(0, 500), value(Split::Train, "loss", 0.5, 500)]);
+    scene.at(
+        10.0,
+        [progress(0, 500), value(Split::Train, "loss", 0.5, 500)],
+    );
     assert_lines(
         &scene.close(11.0),
         &[
@@ -178,7 +198,16 @@ fn how_far_it_is_is_said_now_and_then_and_only_if_it_is_farther() {
     }
     assert_lines(
         &scene.close(200.0),
-        &["a run begins", "step 1", "step 101", "step 201", "step 301", "step 401", "step 501", "step 600"],
+        &[
+            "a run begins",
+            "step 1",
+            "step 101",
+            "step 201",
+            "step 301",
+            "step 401",
+            "step 501",
+            "step 600",
+        ],
     );
 }
 
@@ -188,7 +217,10 @@ fn a_run_that_is_resumed_says_where() {
     scene.at(0.0, [start(10, 3, 1500)]);
     assert_lines(
         &scene.close(1.0),
-        &["a run of 10 epochs goes on after epoch 3, step 1,500", "step 1,500"],
+        &[
+            "a run of 10 epochs goes on after epoch 3, step 1,500",
+            "step 1,500",
+        ],
     );
 }
 
@@ -206,12 +238,17 @@ fn checkpoints_that_are_committed_or_fail_are_told_each_time() {
         ..Checkpoints::default()
     };
     let mut scene = Scene::new();
-    scene.at(0.0, [start_steps(None), Event::Checkpoints(checkpoints.clone())]);
+    scene.at(
+        0.0,
+        [start_steps(None), Event::Checkpoints(checkpoints.clone())],
+    );
     checkpoints.last = Some(committed(500, Some(1.25)));
     scene.at(0.1, [Event::Checkpoints(checkpoints.clone())]);
     for times in 1..=2 {
         checkpoints.failed = times;
-        checkpoints.failures.push(format!("step {times}: the disk is full"));
+        checkpoints
+            .failures
+            .push(format!("step {times}: the disk is full"));
         scene.at(0.2, [Event::Checkpoints(checkpoints.clone())]);
     }
     scene.at(0.3, [Event::Checkpoints(checkpoints)]);
@@ -231,7 +268,10 @@ fn named_events_are_told_now_and_then_and_counted() {
     let mut scene = Scene::new();
     scene.at(0.0, [start_steps(None)]);
     for second in 0..25 {
-        scene.at(f64::from(second), [named("skipped", &format!("at {second}"))]);
+        scene.at(
+            f64::from(second),
+            [named("skipped", &format!("at {second}"))],
+        );
     }
     scene.at(25.0, [end(&[], None)]);
     assert_lines(
@@ -249,7 +289,9 @@ fn named_events_are_told_now_and_then_and_counted() {
 
 #[test]
 fn a_stop_is_told_and_so_is_what_ended_the_run() {
-    let stopping = Event::Stopping { message: "the disk is full".into() };
+    let stopping = Event::Stopping {
+        message: "the disk is full".into(),
+    };
     let mut scene = Scene::new();
     scene.at(0.0, [start_steps(None)]);
     scene.at(1.0, [stopping.clone()]);
@@ -264,7 +306,15 @@ fn a_stop_is_told_and_so_is_what_ended_the_run() {
         ],
     );
     let mut scene = Scene::new();
-    scene.at(0.0, [start_steps(None), progress(0, 7), stopping, end(&[], Some("ValueError: 3"))]);
+    scene.at(
+        0.0,
+        [
+            start_steps(None),
+            progress(0, 7),
+            stopping,
+            end(&[], Some("ValueError: 3")),
+        ],
+    );
     assert_lines(
         &scene.close(5.0),
         &[
@@ -278,7 +328,12 @@ fn a_stop_is_told_and_so_is_what_ended_the_run() {
 #[test]
 fn a_notice_is_told_before_there_is_a_run_and_when_it_changes() {
     let mut scene = Scene::new();
-    for (at, notice) in [(0.0, Some("waiting")), (1.0, Some("waiting")), (2.0, None), (3.0, Some("asked"))] {
+    for (at, notice) in [
+        (0.0, Some("waiting")),
+        (1.0, Some("waiting")),
+        (2.0, None),
+        (3.0, Some("asked")),
+    ] {
         scene.run.notice = notice.map(str::to_owned);
         scene.at(at, []);
     }
@@ -289,11 +344,27 @@ fn a_notice_is_told_before_there_is_a_run_and_when_it_changes() {
 fn nothing_of_a_name_or_a_text_reaches_the_terminal_as_a_command() {
     let hostile = "a\u{1b}[2Jb\nc\u{202e}";
     let mut scene = Scene::new();
-    scene.at(0.0, [start_steps(None), named(hostile, hostile), value(Split::Test, hostile, 1.0, 1)]);
-    scene.at(1.0, [Event::Stopping { message: hostile.into() }]);
+    scene.at(
+        0.0,
+        [
+            start_steps(None),
+            named(hostile, hostile),
+            value(Split::Test, hostile, 1.0, 1),
+        ],
+    );
+    scene.at(
+        1.0,
+        [Event::Stopping {
+            message: hostile.into(),
+        }],
+    );
     scene.at(2.0, [end(&[(hostile, hostile)], Some(hostile))]);
     let text = scene.close(3.0);
-    assert!(text.chars().all(|c| c == '\n' || (!c.is_control() && c != '\u{202e}')), "{text:?}");
+    assert!(
+        text.chars()
+            .all(|c| c == '\n' || (!c.is_control() && c != '\u{202e}')),
+        "{text:?}"
+    );
     assert_eq!(text.lines().count(), 8, "{text}");
 }
 
@@ -334,7 +405,11 @@ fn the_summary_knows_how_checkpoints_ended() {
         ..Checkpoints::default()
     };
     let mut run = RunState::default();
-    for event in [start_steps(None), Event::Checkpoints(checkpoints), end(&[], None)] {
+    for event in [
+        start_steps(None),
+        Event::Checkpoints(checkpoints),
+        end(&[], None),
+    ] {
         run.apply(0.0, event);
     }
     let line = "  checkpoints: 1,200 saved, 2 failed; the last is step 12,000";

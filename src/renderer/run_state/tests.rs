@@ -156,7 +156,11 @@ fn progress_does_not_fall_back_while_an_epoch_is_validated() {
     ];
     for (at, event, fraction) in then {
         run.apply(at, event.clone());
-        assert!(is(run.fraction(), fraction), "{event:?}: {:?}", run.fraction());
+        assert!(
+            is(run.fraction(), fraction),
+            "{event:?}: {:?}",
+            run.fraction()
+        );
     }
 }
 
@@ -172,10 +176,17 @@ fn a_pass_of_unknown_length_counts_once_it_is_over() {
 
 #[test]
 fn a_pass_that_the_end_of_the_run_cuts_short_is_not_counted_in_full() {
-    let mut run = run([(0.0, start(2, 0, 0)), (0.0, train(0, 10)), (1.0, progress(5, 5))]);
+    let mut run = run([
+        (0.0, start(2, 0, 0)),
+        (0.0, train(0, 10)),
+        (1.0, progress(5, 5)),
+    ]);
     run.apply(1.0, end());
     assert!(is(run.fraction(), 0.25));
-    assert_eq!((run.left(1.0), run.pass.is_none(), run.passes), (None, true, 1));
+    assert_eq!(
+        (run.left(1.0), run.pass.is_none(), run.passes),
+        (None, true, 1)
+    );
 }
 
 #[test]
@@ -200,7 +211,10 @@ fn a_pass_that_begins_ends_the_one_before() {
         (3.0, pass(Split::Valid, 0, None)),
     ]);
     let ended = run.ended.as_ref().unwrap();
-    assert_eq!((ended.pass.split, ended.pass.done, run.passes), (Split::Train, 9, 1));
+    assert_eq!(
+        (ended.pass.split, ended.pass.done, run.passes),
+        (Split::Train, 9, 1)
+    );
     assert!(is(Some(ended.at - ended.pass.began), 2.0));
     assert_eq!(run.pass.as_ref().map(|pass| pass.split), Some(Split::Valid));
 }
@@ -248,12 +262,23 @@ fn how_an_earlier_process_stood_is_not_how_this_one_stands() {
         (0.0, start(9, 0, 0)),
         (0.0, train(0, 10)),
         (1.0, Event::Saving(saving)),
-        (1.0, Event::Stopping { message: "the disk is full".into() }),
+        (
+            1.0,
+            Event::Stopping {
+                message: "the disk is full".into(),
+            },
+        ),
         (2.0, end()),
     ]);
     run.apply(3.0, start(9, 1, 10));
-    assert_eq!((run.stopping.as_ref(), run.end.as_ref(), run.pass.as_ref()), (None, None, None));
-    assert_eq!((run.checkpoints.as_ref(), run.passes, run.resumed_after), (None, 0, (1, 10)));
+    assert_eq!(
+        (run.stopping.as_ref(), run.end.as_ref(), run.pass.as_ref()),
+        (None, None, None)
+    );
+    assert_eq!(
+        (run.checkpoints.as_ref(), run.passes, run.resumed_after),
+        (None, 0, (1, 10))
+    );
     assert!(is(run.started, 3.0));
 }
 
@@ -270,9 +295,20 @@ fn series_are_in_the_order_of_their_splits_and_metrics_in_that_of_their_coming()
         (0.0, of(Split::Train, "a")),
         (0.0, of(Split::Train, "b")),
     ]);
-    let names: Vec<&str> = run.numeric.iter().map(|known| known.metric.name.as_str()).collect();
-    let splits: Vec<Split> = run.numeric[0].series.iter().map(|(split, _)| *split).collect();
-    assert_eq!((names, splits), (vec!["b", "a"], vec![Split::Train, Split::Test]));
+    let names: Vec<&str> = run
+        .numeric
+        .iter()
+        .map(|known| known.metric.name.as_str())
+        .collect();
+    let splits: Vec<Split> = run.numeric[0]
+        .series
+        .iter()
+        .map(|(split, _)| *split)
+        .collect();
+    assert_eq!(
+        (names, splits),
+        (vec!["b", "a"], vec![Split::Train, Split::Test])
+    );
 }
 
 #[test]
@@ -282,7 +318,14 @@ fn events_of_one_name_are_counted_and_the_last_ones_remembered() {
         run.apply(f64::from(at), named("skipped", &at.to_string()));
     }
     let (name, text) = ("skipped".into(), String::new());
-    run.apply(150.0, Event::Named { name, text, count: 50 });
+    run.apply(
+        150.0,
+        Event::Named {
+            name,
+            text,
+            count: 50,
+        },
+    );
     assert_eq!(run.counters, [("skipped".to_owned(), 200)]);
     assert_eq!(run.events.len(), EVENTS);
     assert_eq!(run.events[EVENTS - 2], (149.0, "skipped: 149".to_owned()));
@@ -299,9 +342,20 @@ fn a_name_for_each_step_does_not_fill_the_memory() {
         run.apply(0.0, named(&name, "text"));
         let split = Split::Train;
         let value = 1.0;
-        run.apply(0.0, Event::Numeric { split, name, value, step });
+        run.apply(
+            0.0,
+            Event::Numeric {
+                split,
+                name,
+                value,
+                step,
+            },
+        );
     }
-    assert_eq!((run.numeric.len(), run.texts.len(), run.counters.len()), (NAMES, NAMES, NAMES));
+    assert_eq!(
+        (run.numeric.len(), run.texts.len(), run.counters.len()),
+        (NAMES, NAMES, NAMES)
+    );
     // Those that are known go on.
     run.apply(0.0, text("metric 7", "another"));
     assert_eq!(run.texts[7].text, "another");
@@ -316,10 +370,20 @@ fn long_names_and_texts_are_shortened_and_found_again() {
         run.apply(0.0, named(&long, &long));
         run.apply(0.0, Event::Register(Metric::new(&long)));
     }
-    assert_eq!((run.texts.len(), run.counters.len(), run.numeric.len()), (1, 1, 1));
-    assert_eq!((run.texts[0].name.len(), run.texts[0].text.len()), (NAME, TEXT));
+    assert_eq!(
+        (run.texts.len(), run.counters.len(), run.numeric.len()),
+        (1, 1, 1)
+    );
+    assert_eq!(
+        (run.texts[0].name.len(), run.texts[0].text.len()),
+        (NAME, TEXT)
+    );
     assert_eq!(run.counters[0].1, 2);
-    assert!(run.events.iter().all(|(_, line)| line.len() <= NAME + 2 + TEXT));
+    assert!(
+        run.events
+            .iter()
+            .all(|(_, line)| line.len() <= NAME + 2 + TEXT)
+    );
 }
 
 #[test]
@@ -353,5 +417,8 @@ fn the_save_in_flight_is_told_apart_from_all_else_about_checkpoints() {
         (2.0, Event::Saving(saving(2))),
     ]);
     let known = run.checkpoints.as_ref().unwrap();
-    assert_eq!((known.saved, known.in_flight.as_ref()), (4, Some(&saving(2))));
+    assert_eq!(
+        (known.saved, known.in_flight.as_ref()),
+        (4, Some(&saving(2)))
+    );
 }

@@ -231,7 +231,10 @@ fn a_stop_from_elsewhere_is_shown_with_its_reason() {
     stage.until(|script| script.requests.is_empty());
     screen.close();
     assert_eq!(stage.script().stopping.as_deref(), Some("the disk is full"));
-    assert_eq!(interrupter.get_message().as_deref(), Some("the disk is full"));
+    assert_eq!(
+        interrupter.get_message().as_deref(),
+        Some("the disk is full")
+    );
 }
 
 #[test]
@@ -265,8 +268,10 @@ fn a_kill_that_unwinds_through_the_screen_ends_it() {
     let mut screen = stage.screen(persistent());
     stage.request(Request::Kill);
     until(|| screen.is_killed());
-    let killed = panic_of(move || loop {
-        screen.progress(1, 1);
+    let killed = panic_of(move || {
+        loop {
+            screen.progress(1, 1);
+        }
     });
     assert_eq!(killed, Some(KILLING));
     assert_eq!((stage.script().closed, stage.script().dropped), (1, true));
@@ -341,7 +346,10 @@ fn a_run_that_is_over_is_shown_no_longer() {
     screen.close();
     assert!(screen.wait(Duration::ZERO));
     screen.close();
-    assert_eq!((stage.script().closed, stage.script().error.as_ref()), (1, None));
+    assert_eq!(
+        (stage.script().closed, stage.script().error.as_ref()),
+        (1, None)
+    );
 }
 
 #[test]
@@ -423,7 +431,9 @@ fn the_history_of_a_run_survives_its_being_resumed() {
     for step in 1..=20 {
         screen.send(loss(step));
         screen.send(progress(step));
-        screen.send(Event::Stopping { message: "a line of its own".into() });
+        screen.send(Event::Stopping {
+            message: "a line of its own".into(),
+        });
     }
     drop(screen);
     let stage = Stage::default();
@@ -460,10 +470,13 @@ fn how_checkpoints_stand_is_shown_and_written_also_after_the_end() {
     // The last save is committed while nobody looks any more.
     saved.store(3, Ordering::SeqCst);
     screen.close();
-    let last = events(directory.path()).into_iter().rev().find_map(|event| match event {
-        Event::Checkpoints(checkpoints) => Some(checkpoints.saved),
-        _ => None,
-    });
+    let last = events(directory.path())
+        .into_iter()
+        .rev()
+        .find_map(|event| match event {
+            Event::Checkpoints(checkpoints) => Some(checkpoints.saved),
+            _ => None,
+        });
     assert_eq!(last, Some(3));
 }
 
