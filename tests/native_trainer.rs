@@ -17,7 +17,10 @@ use time_limit::limited;
 
 static TRAINER: LazyLock<PathBuf> = LazyLock::new(|| {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let features = [("cli", cfg!(feature = "cli")), ("tui", cfg!(feature = "tui"))];
+    let features = [
+        ("cli", cfg!(feature = "cli")),
+        ("tui", cfg!(feature = "tui")),
+    ];
     let features = features.map(|(name, is_on)| if is_on { name } else { "" });
     let features = features.join(" ");
     let example = ["--example", "native_trainer", "--features", &features];

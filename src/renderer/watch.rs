@@ -176,7 +176,9 @@ impl Watcher {
             self.unreadable.clone(),
             self.silence(now),
             // Once the run has heard it, it says so itself.
-            answer.filter(|_| self.run.stopping.is_none()).map(Into::into),
+            answer
+                .filter(|_| self.run.stopping.is_none())
+                .map(Into::into),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         let notice = (!parts.is_empty()).then(|| parts.join("; "));
@@ -346,7 +348,10 @@ mod tests {
         let mut waiting = watcher(&empty);
         assert!(waiting.take_notice(1000.0));
         let path = empty.path().display();
-        assert_eq!(waiting.run.notice, Some(format!("waiting for a run in {path}")));
+        assert_eq!(
+            waiting.run.notice,
+            Some(format!("waiting for a run in {path}"))
+        );
         assert!(!waiting.take_notice(2000.0));
 
         let silent = run(&[(0.5, start())]);

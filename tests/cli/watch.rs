@@ -77,7 +77,10 @@ impl Watching {
         let status = self.process.wait().unwrap();
         let printed = self.seen.join("\n");
         assert_eq!((status.code(), stderr.as_str()), (Some(0), ""), "{printed}");
-        assert!(!printed.chars().any(|c| c.is_control() && c != '\n'), "{printed:?}");
+        assert!(
+            !printed.chars().any(|c| c.is_control() && c != '\n'),
+            "{printed:?}"
+        );
         printed
     }
 }
@@ -224,7 +227,9 @@ fn nothing_that_a_terminal_would_obey_gets_through() {
     run.start();
     let hostile = "a\u{1b}[2Jb\rc\nd\u{9b}31me";
     run.event(&json!({"event": "named", "name": hostile, "text": hostile}));
-    run.event(&json!({"event": "numeric", "split": "valid", "name": hostile, "value": 0.5, "step": 1}));
+    run.event(
+        &json!({"event": "numeric", "split": "valid", "name": hostile, "value": 0.5, "step": 1}),
+    );
     run.event(&json!({"event": "text", "split": "valid", "name": hostile, "text": hostile}));
     run.event(&json!({"event": "stopping", "message": hostile}));
     run.event(&json!({"event": "end", "summary": [[hostile, hostile]], "error": hostile}));
@@ -304,7 +309,10 @@ fn a_run_that_is_over_is_not_asked_to_stop() {
     let over = over + &line(&json!({"event": "end"}));
     fs::write(scene.at("run").join(EVENTS), over).unwrap();
     let stderr = scene.fails("watch run --stop", 1);
-    assert!(stderr.contains("run: cannot ask the run to stop: it is over"), "{stderr}");
+    assert!(
+        stderr.contains("run: cannot ask the run to stop: it is over"),
+        "{stderr}"
+    );
     assert!(!scene.at("run/.stop").exists());
 }
 
