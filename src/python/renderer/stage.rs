@@ -242,14 +242,16 @@ impl Stage {
             return None;
         }
         let mut show = lock(&self.show);
-        if !matches!(show.phase, Phase::Open(..)) {
-            return None;
+        match std::mem::replace(&mut show.phase, Phase::Closed) {
+            Phase::Open(screen, reached) => {
+                show.course.end(well, &mut |event| screen.send(event));
+                Some((screen, reached))
+            }
+            other => {
+                show.phase = other;
+                None
+            }
         }
-        let Phase::Open(screen, reached) = std::mem::replace(&mut show.phase, Phase::Closed) else {
-            return None;
-        };
-        show.course.end(well, &mut |event| screen.send(event));
-        Some((screen, reached))
     }
 }
 
