@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 #[path = "worker/time_limit.rs"]
+#[expect(dead_code, reason = "programs that are started take longer")]
 mod time_limit;
 
 use std::env;
@@ -74,7 +75,13 @@ impl Terminal {
         let scene = Command::new("setsid")
             .arg("--ctty")
             .arg(env::current_exe().unwrap())
-            .args([scene, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+            .args([
+                scene,
+                "--exact",
+                "--ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ])
             .env(SCENE, meeting.path())
             .env("TERM", "xterm-256color")
             .env("RUST_BACKTRACE", "0")
@@ -83,7 +90,14 @@ impl Terminal {
             .stderr(stream())
             .spawn()
             .unwrap();
-        Terminal { keyboard, device, before, scene, seen: Vec::new(), meeting }
+        Terminal {
+            keyboard,
+            device,
+            before,
+            scene,
+            seen: Vec::new(),
+            meeting,
+        }
     }
 
     fn read(&mut self) {
@@ -109,7 +123,10 @@ impl Terminal {
             let ended = self.scene.try_wait().unwrap();
             self.read();
             let seen = self.text();
-            assert!(ended.is_none() || seen.contains(text), "no {text:?} in {seen:?}");
+            assert!(
+                ended.is_none() || seen.contains(text),
+                "no {text:?} in {seen:?}"
+            );
             thread::sleep(MOMENT);
         }
     }
@@ -144,14 +161,23 @@ impl Terminal {
     /// Panics unless everything is as it was before the screen.
     fn assert_is_given_back(&self) {
         let text = self.text();
-        for (mode, last) in [(1049, 'l'), (25, 'h'), (1000, 'l'), (1006, 'l'), (2004, 'l')] {
+        for (mode, last) in [
+            (1049, 'l'),
+            (25, 'h'),
+            (1000, 'l'),
+            (1006, 'l'),
+            (2004, 'l'),
+        ] {
             let at = |letter| text.rfind(&format!("\x1b[?{mode}{letter}"));
             let (set, reset) = (at('h'), at('l'));
             assert!(set.is_some() && reset.is_some(), "{mode}: {text:?}");
             let found = if set > reset { 'h' } else { 'l' };
             assert_eq!(found, last, "{mode}: {text:?}");
         }
-        assert_eq!(modes(&tcgetattr(&self.device).unwrap()), modes(&self.before));
+        assert_eq!(
+            modes(&tcgetattr(&self.device).unwrap()),
+            modes(&self.before)
+        );
     }
 }
 
@@ -257,7 +283,13 @@ fn exit_and_abort_give_the_terminal_back_and_what_was_printed() {
 fn signals_that_end_a_program_end_it_with_its_terminal_as_it_was() {
     use rustix::process::{Pid, Signal, kill_process};
     limited_to(LIMIT, || {
-        for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT, Signal::USR1] {
+        for signal in [
+            Signal::TERM,
+            Signal::HUP,
+            Signal::INT,
+            Signal::QUIT,
+            Signal::USR1,
+        ] {
             let mut terminal = Terminal::open("scene_wait");
             terminal.wait_for_screen();
             kill_process(Pid::from_child(&terminal.scene), signal).unwrap();

@@ -83,9 +83,7 @@ impl Capture {
 
     fn is_behind(&self, stream: impl AsFd) -> bool {
         match (fstat(&self.file), fstat(stream)) {
-            (Ok(file), Ok(stream)) => {
-                (file.st_dev, file.st_ino) == (stream.st_dev, stream.st_ino)
-            }
+            (Ok(file), Ok(stream)) => (file.st_dev, file.st_ino) == (stream.st_dev, stream.st_ino),
             _ => false,
         }
     }

@@ -3,10 +3,7 @@
 //! Whoever ends the screen goes this way: its own closing, a panic, a signal, `exit`. So it must be fit for a handler
 //! of signals: it makes plain system calls, takes no lock and allocates nothing.
 
-#![expect(
-    unsafe_code,
-    reason = "a handler of signals finds it behind a pointer"
-)]
+#![expect(unsafe_code, reason = "a handler of signals finds it behind a pointer")]
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -120,7 +117,11 @@ impl Hold {
         signals::without_job_control(|| {
             self.set_modes(&raw)?;
             // Somebody may just have given all back.
-            if self.is_ours() { Ok(()) } else { self.set_modes(&self.modes) }
+            if self.is_ours() {
+                Ok(())
+            } else {
+                self.set_modes(&self.modes)
+            }
         })
     }
 
@@ -266,7 +267,10 @@ static VISITORS: AtomicUsize = AtomicUsize::new(0);
 pub(super) fn publish(hold: &Arc<Hold>) -> io::Result<()> {
     let mine = Arc::into_raw(Arc::clone(hold)).cast_mut();
     let (nobody, order) = (ptr::null_mut(), Ordering::SeqCst);
-    if CURRENT.compare_exchange(nobody, mine, order, order).is_err() {
+    if CURRENT
+        .compare_exchange(nobody, mine, order, order)
+        .is_err()
+    {
         // SAFETY: it is the pointer that was just made, and nobody else has seen it.
         drop(unsafe { Arc::from_raw(mine) });
         return Err(io::ErrorKind::ResourceBusy.into());
@@ -277,7 +281,10 @@ pub(super) fn publish(hold: &Arc<Hold>) -> io::Result<()> {
 /// The reverse. Waits until no handler looks at it any more.
 pub(super) fn withdraw(hold: &Arc<Hold>) {
     let (mine, order) = (Arc::as_ptr(hold).cast_mut(), Ordering::SeqCst);
-    if CURRENT.compare_exchange(mine, ptr::null_mut(), order, order).is_err() {
+    if CURRENT
+        .compare_exchange(mine, ptr::null_mut(), order, order)
+        .is_err()
+    {
         return;
     }
     while VISITORS.load(Ordering::SeqCst) > 0 {

@@ -92,13 +92,19 @@ impl Input {
         self.pasting = false;
         let escape = self.bytes == b"\x1b";
         self.bytes.clear();
-        if escape { vec![key(KeyCode::Esc)] } else { Vec::new() }
+        if escape {
+            vec![key(KeyCode::Esc)]
+        } else {
+            Vec::new()
+        }
     }
 }
 
 /// How many bytes to skip, and whether there is more to come.
 fn pasted(bytes: &[u8], pasting: &mut bool) -> usize {
-    let end = bytes.windows(PASTED.len()).position(|window| window == PASTED);
+    let end = bytes
+        .windows(PASTED.len())
+        .position(|window| window == PASTED);
     *pasting = end.is_none();
     match end {
         Some(end) => end + PASTED.len(),
@@ -144,7 +150,9 @@ fn parse_character(bytes: &[u8]) -> Parsed {
     let Some(bytes) = bytes.get(..length) else {
         return Parsed::Incomplete;
     };
-    let character = str::from_utf8(bytes).ok().and_then(|text| text.chars().next());
+    let character = str::from_utf8(bytes)
+        .ok()
+        .and_then(|text| text.chars().next());
     match character {
         Some(character) if character.is_uppercase() => {
             let event = modified(KeyCode::Char(character), KeyModifiers::SHIFT);
@@ -183,7 +191,10 @@ fn with_alt(event: Event) -> Event {
 
 /// `ESC [`, parameters, and a letter that says what it is.
 fn parse_sequence(bytes: &[u8]) -> Parsed {
-    let Some(length) = bytes[2..].iter().position(|byte| (0x40..=0x7e).contains(byte)) else {
+    let Some(length) = bytes[2..]
+        .iter()
+        .position(|byte| (0x40..=0x7e).contains(byte))
+    else {
         return Parsed::Incomplete;
     };
     let (parameters, last) = (&bytes[2..2 + length], bytes[2 + length]);
@@ -200,9 +211,7 @@ fn parse_sequence(bytes: &[u8]) -> Parsed {
             _ => Parsed::Incomplete,
         },
         ([b'<', rest @ ..], b'M' | b'm') => match numbers(rest)[..] {
-            [code, column, row] => {
-                Parsed::Event(mouse(code, [column, row], last == b'M'), length)
-            }
+            [code, column, row] => Parsed::Event(mouse(code, [column, row], last == b'M'), length),
             _ => Parsed::Event(None, length),
         },
         _ => Parsed::Event(named(last, &numbers(parameters)), length),
@@ -238,7 +247,11 @@ fn named(last: u8, numbers: &[u16]) -> Option<Event> {
         _ => return None,
     };
     let mask = numbers.get(1).map_or(0, |mask| mask.saturating_sub(1));
-    let pairs = [(1, KeyModifiers::SHIFT), (2, KeyModifiers::ALT), (4, KeyModifiers::CONTROL)];
+    let pairs = [
+        (1, KeyModifiers::SHIFT),
+        (2, KeyModifiers::ALT),
+        (4, KeyModifiers::CONTROL),
+    ];
     Some(modified(code, chosen(mask, pairs)))
 }
 
@@ -268,9 +281,18 @@ fn mouse(code: u16, place: [u16; 2], pressed: bool) -> Option<Event> {
         (false, false, Some(button)) => MouseEventKind::Up(button),
         (false, false, None) => return None,
     };
-    let pairs = [(4, KeyModifiers::SHIFT), (8, KeyModifiers::ALT), (16, KeyModifiers::CONTROL)];
+    let pairs = [
+        (4, KeyModifiers::SHIFT),
+        (8, KeyModifiers::ALT),
+        (16, KeyModifiers::CONTROL),
+    ];
     let [column, row] = place.map(|at| at.saturating_sub(1));
-    Some(Event::Mouse(MouseEvent { kind, column, row, modifiers: chosen(code, pairs) }))
+    Some(Event::Mouse(MouseEvent {
+        kind,
+        column,
+        row,
+        modifiers: chosen(code, pairs),
+    }))
 }
 
 #[cfg(test)]
@@ -294,11 +316,29 @@ mod tests {
 
     #[test]
     fn characters_are_keys() {
-        assert_eq!(keys("qä€😀".as_bytes()), ['q', 'ä', '€', '😀'].map(KeyCode::Char));
-        assert_eq!(events(b"Q"), [modified(KeyCode::Char('Q'), KeyModifiers::SHIFT)]);
-        assert_eq!(keys(b"\xff\xc3(q"), ['(', 'q'].map(KeyCode::Char), "bytes that are none");
-        assert_eq!(events(b"\x03\x1a\x1c\x00"), [b'c', b'z', b'4', b' '].map(control));
-        let names = [KeyCode::Enter, KeyCode::Enter, KeyCode::Tab, KeyCode::Backspace];
+        assert_eq!(
+            keys("qä€😀".as_bytes()),
+            ['q', 'ä', '€', '😀'].map(KeyCode::Char)
+        );
+        assert_eq!(
+            events(b"Q"),
+            [modified(KeyCode::Char('Q'), KeyModifiers::SHIFT)]
+        );
+        assert_eq!(
+            keys(b"\xff\xc3(q"),
+            ['(', 'q'].map(KeyCode::Char),
+            "bytes that are none"
+        );
+        assert_eq!(
+            events(b"\x03\x1a\x1c\x00"),
+            [b'c', b'z', b'4', b' '].map(control)
+        );
+        let names = [
+            KeyCode::Enter,
+            KeyCode::Enter,
+            KeyCode::Tab,
+            KeyCode::Backspace,
+        ];
         assert_eq!(keys(b"\r\n\t\x7f"), names);
     }
 
@@ -307,12 +347,30 @@ mod tests {
         let arrows = [KeyCode::Up, KeyCode::Down, KeyCode::Right, KeyCode::Left];
         assert_eq!(keys(b"\x1b[A\x1b[B\x1b[C\x1b[D"), arrows);
         assert_eq!(keys(b"\x1bOA\x1bOB\x1bOC\x1bOD"), arrows);
-        let pages = [KeyCode::PageUp, KeyCode::PageDown, KeyCode::Home, KeyCode::End];
+        let pages = [
+            KeyCode::PageUp,
+            KeyCode::PageDown,
+            KeyCode::Home,
+            KeyCode::End,
+        ];
         assert_eq!(keys(b"\x1b[5~\x1b[6~\x1b[1~\x1b[F"), pages);
-        assert_eq!(events(b"\x1b[Z"), [modified(KeyCode::BackTab, KeyModifiers::SHIFT)]);
-        assert_eq!(events(b"\x1b[1;5C"), [modified(KeyCode::Right, KeyModifiers::CONTROL)]);
-        assert_eq!(events(b"\x1bx"), [modified(KeyCode::Char('x'), KeyModifiers::ALT)]);
-        assert_eq!(keys(b"\x1b[?1;2c\x1b[99~q"), [KeyCode::Char('q')], "answers are no keys");
+        assert_eq!(
+            events(b"\x1b[Z"),
+            [modified(KeyCode::BackTab, KeyModifiers::SHIFT)]
+        );
+        assert_eq!(
+            events(b"\x1b[1;5C"),
+            [modified(KeyCode::Right, KeyModifiers::CONTROL)]
+        );
+        assert_eq!(
+            events(b"\x1bx"),
+            [modified(KeyCode::Char('x'), KeyModifiers::ALT)]
+        );
+        assert_eq!(
+            keys(b"\x1b[?1;2c\x1b[99~q"),
+            [KeyCode::Char('q')],
+            "answers are no keys"
+        );
     }
 
     #[test]
@@ -339,12 +397,29 @@ mod tests {
     fn the_mouse_is_understood_in_both_ways_of_saying_it() {
         let at = |kind, column, row| {
             let modifiers = KeyModifiers::NONE;
-            Event::Mouse(MouseEvent { kind, column, row, modifiers })
+            Event::Mouse(MouseEvent {
+                kind,
+                column,
+                row,
+                modifiers,
+            })
         };
-        let (down, up) = (MouseEventKind::Down(MouseButton::Left), MouseEventKind::Up(MouseButton::Left));
-        assert_eq!(events(b"\x1b[<0;10;5M\x1b[<0;300;5m"), [at(down, 9, 4), at(up, 299, 4)]);
-        assert_eq!(events(b"\x1b[M *%\x1b[M#*%"), [at(down, 9, 4), at(up, 9, 4)]);
-        let wheel = [at(MouseEventKind::ScrollUp, 0, 0), at(MouseEventKind::ScrollDown, 0, 0)];
+        let (down, up) = (
+            MouseEventKind::Down(MouseButton::Left),
+            MouseEventKind::Up(MouseButton::Left),
+        );
+        assert_eq!(
+            events(b"\x1b[<0;10;5M\x1b[<0;300;5m"),
+            [at(down, 9, 4), at(up, 299, 4)]
+        );
+        assert_eq!(
+            events(b"\x1b[M *%\x1b[M#*%"),
+            [at(down, 9, 4), at(up, 9, 4)]
+        );
+        let wheel = [
+            at(MouseEventKind::ScrollUp, 0, 0),
+            at(MouseEventKind::ScrollDown, 0, 0),
+        ];
         assert_eq!(events(b"\x1b[<64;1;1M\x1b[<65;1;1M"), wheel);
         assert_eq!(events(b"\x1b[M`!!\x1b[Ma!!"), wheel);
         let drag = MouseEventKind::Drag(MouseButton::Right);
@@ -359,17 +434,28 @@ mod tests {
             let mut input = Input::default();
             let mut seen = input.take(&whole[..cut]);
             seen.extend(input.take(&whole[cut..]));
-            assert_eq!(seen, [key(KeyCode::Char('a')), key(KeyCode::Char('b'))], "cut at {cut}");
+            assert_eq!(
+                seen,
+                [key(KeyCode::Char('a')), key(KeyCode::Char('b'))],
+                "cut at {cut}"
+            );
         }
         let mut input = Input::default();
         assert!(input.take(b"\x1b[200~").is_empty());
         assert!(input.nothing_more().is_empty());
-        assert!(input.take(&[b'q'; 5000]).is_empty(), "a long one, which pauses");
+        assert!(
+            input.take(&[b'q'; 5000]).is_empty(),
+            "a long one, which pauses"
+        );
         assert!(input.bytes.len() < 10, "and is not kept");
         for _ in 0..PATIENCE {
             assert!(input.nothing_more().is_empty());
         }
-        assert_eq!(input.take(b"q"), [key(KeyCode::Char('q'))], "its end was lost");
+        assert_eq!(
+            input.take(b"q"),
+            [key(KeyCode::Char('q'))],
+            "its end was lost"
+        );
     }
 
     #[test]

@@ -216,8 +216,15 @@ mod tests {
 
     #[test]
     fn a_progress_bar_writes_over_itself() {
-        assert_eq!(printed("\r 10%|#  |\r 20%|## |\r100%|###|\ndone"), ["100%|###|", "done"]);
-        assert_eq!(printed("a long line\rshort"), ["short line"], "as on a terminal");
+        assert_eq!(
+            printed("\r 10%|#  |\r 20%|## |\r100%|###|\ndone"),
+            ["100%|###|", "done"]
+        );
+        assert_eq!(
+            printed("a long line\rshort"),
+            ["short line"],
+            "as on a terminal"
+        );
         assert_eq!(printed("a long line\rshort\x1b[K"), ["short"]);
         assert_eq!(printed("a long line\x1b[2Kshort"), ["short"]);
         assert_eq!(printed("ä€😀\rab"), ["ab😀"], "characters, not bytes");
@@ -233,9 +240,18 @@ mod tests {
 
     #[test]
     fn control_sequences_are_left_out() {
-        assert_eq!(printed("\x1b[1;31mred\x1b[0m and \x1b(Bplain"), ["red and plain"]);
-        assert_eq!(printed("\x1b]0;a title\x07one\x1b]8;;link\x1b\\two\x1bM"), ["onetwo"]);
-        assert_eq!(printed("\x1b[?25l\x1b[38;2;1;2;3mx\x1b[?25h\x07\0\u{9b}"), ["x"]);
+        assert_eq!(
+            printed("\x1b[1;31mred\x1b[0m and \x1b(Bplain"),
+            ["red and plain"]
+        );
+        assert_eq!(
+            printed("\x1b]0;a title\x07one\x1b]8;;link\x1b\\two\x1bM"),
+            ["onetwo"]
+        );
+        assert_eq!(
+            printed("\x1b[?25l\x1b[38;2;1;2;3mx\x1b[?25h\x07\0\u{9b}"),
+            ["x"]
+        );
         assert_eq!(printed("\x1b[12\x1b[Kx"), ["x"], "one that was broken off");
         assert_eq!(printed("\x1b]0;no end\nx"), ["", "x"]);
     }
@@ -250,7 +266,11 @@ mod tests {
     fn what_is_cut_in_two_is_joined() {
         let text = "ä€😀\x1b[1mx\x1b[0m\x1b]0;title\x1b\\y\r\n".as_bytes();
         for cut in 0..=text.len() {
-            assert_eq!(after(&[&text[..cut], &text[cut..]]), ["ä€😀xy"], "cut at {cut}");
+            assert_eq!(
+                after(&[&text[..cut], &text[cut..]]),
+                ["ä€😀xy"],
+                "cut at {cut}"
+            );
         }
     }
 

@@ -94,7 +94,10 @@ impl Display for Tui {
             return Ok(());
         }
         let (view, log) = (&mut self.view, &self.log);
-        if self.terminal.draw(|frame| view.draw(frame, run, log, now))? {
+        if self
+            .terminal
+            .draw(|frame| view.draw(frame, run, log, now))?
+        {
             self.is_stale = false;
             self.drawn = Instant::now();
         }
@@ -105,4 +108,3 @@ impl Display for Tui {
         self.terminal.close(&summary_lines(run))
     }
 }
-

@@ -143,7 +143,10 @@ mod tests {
         assert!(second.starts_with("\x1b[2;8H4"), "{second:?}");
         assert!(!second.contains("loss"), "{second:?}");
         let third = painted(&mut canvas, "loss");
-        assert!(third.starts_with("\x1b[2;6H   "), "what is gone is wiped out: {third:?}");
+        assert!(
+            third.starts_with("\x1b[2;6H   "),
+            "what is gone is wiped out: {third:?}"
+        );
     }
 
     #[test]
@@ -157,7 +160,9 @@ mod tests {
     #[test]
     fn colours_end_with_the_frame() {
         let draw = |frame: &mut Frame<'_>| {
-            frame.buffer_mut().set_string(0, 0, "red", Style::default().fg(Color::Red));
+            frame
+                .buffer_mut()
+                .set_string(0, 0, "red", Style::default().fg(Color::Red));
         };
         let bytes = canvas().paint(draw).unwrap();
         assert!(String::from_utf8(bytes).unwrap().ends_with("\x1b[0m"));
@@ -166,7 +171,12 @@ mod tests {
     #[test]
     fn a_terminal_without_a_size_or_with_a_mad_one_is_drawn_on() {
         let size = |columns, rows| {
-            let size = Winsize { ws_col: columns, ws_row: rows, ws_xpixel: 0, ws_ypixel: 0 };
+            let size = Winsize {
+                ws_col: columns,
+                ws_row: rows,
+                ws_xpixel: 0,
+                ws_ypixel: 0,
+            };
             let Rect { width, height, .. } = area(size);
             (width, height)
         };

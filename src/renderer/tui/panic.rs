@@ -63,7 +63,10 @@ impl Hook {
             return panic::set_hook(top);
         }
         let previous = &self.shared.previous;
-        let previous = previous.write().unwrap_or_else(PoisonError::into_inner).take();
+        let previous = previous
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(previous) = previous {
             panic::set_hook(previous);
         }
@@ -153,7 +156,10 @@ mod tests {
         assert_eq!(address(&top), on_top_at, "somebody else's stays");
         panic::set_hook(top);
         assert!(thread::spawn(|| panic!("told")).join().is_err());
-        assert!(REPORTS.load(Ordering::SeqCst), "and what is below it passes on");
+        assert!(
+            REPORTS.load(Ordering::SeqCst),
+            "and what is below it passes on"
+        );
 
         panic::set_hook(before);
     }

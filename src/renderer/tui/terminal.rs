@@ -199,7 +199,10 @@ impl Terminal {
         signals::leave();
         hook.remove();
         hold::withdraw(&self.hold);
-        let text: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
+        let text: String = lines
+            .iter()
+            .flat_map(|line| [line.as_str(), "\n"])
+            .collect();
         let write = || self.hold.write(text.as_bytes(), IN_THE_END);
         Ok(signals::without_job_control(write)?)
     }
