@@ -274,7 +274,8 @@ fn a_kill_that_unwinds_through_the_screen_ends_it() {
         }
     });
     assert_eq!(killed, Some(KILLING));
-    assert_eq!((stage.script().closed, stage.script().dropped), (1, true));
+    let script = stage.script();
+    assert_eq!((script.closed, script.dropped), (1, true));
 }
 
 #[test]
@@ -328,7 +329,9 @@ fn a_display_that_fails_is_closed_and_the_run_goes_on() {
         assert_eq!(stage.script().closed, 1);
         screen.progress(10, 10);
         screen.close();
-        assert_eq!((stage.script().draws, stage.script().closed), (1, 1));
+        let script = stage.script();
+        assert_eq!((script.draws, script.closed), (1, 1));
+        drop(script);
         assert!(events(directory.path()).contains(&progress(10)));
     }
 }
@@ -346,10 +349,8 @@ fn a_run_that_is_over_is_shown_no_longer() {
     screen.close();
     assert!(screen.wait(Duration::ZERO));
     screen.close();
-    assert_eq!(
-        (stage.script().closed, stage.script().error.as_ref()),
-        (1, None)
-    );
+    let script = stage.script();
+    assert_eq!((script.closed, script.error.as_ref()), (1, None));
 }
 
 #[test]
@@ -543,7 +544,8 @@ fn in_a_forked_child_it_does_nothing() {
     drop(screen);
     let drawn = stage.script().draws;
     stage.until(|script| script.draws > drawn);
-    assert_eq!((stage.script().steps, stage.script().closed), (1, 0));
+    let script = stage.script();
+    assert_eq!((script.steps, script.closed), (1, 0));
 }
 
 #[test]
