@@ -96,7 +96,9 @@ impl Theme {
 fn has_colours(term: &OsStr) -> bool {
     let term = term.to_string_lossy();
     let monochrome = |name: &str| {
-        ["vt1", "vt2", "vt3", "vt4"].iter().any(|old| name.starts_with(*old))
+        ["vt1", "vt2", "vt3", "vt4"]
+            .iter()
+            .any(|old| name.starts_with(*old))
             || ["-m", "-mono"].iter().any(|end| name.ends_with(*end))
     };
     !term.is_empty() && term != "dumb" && !monochrome(&term)
@@ -111,7 +113,13 @@ mod tests {
         let chosen = |no_color: Option<&str>, term: Option<&str>| {
             Theme::chosen(no_color.map(OsStr::new), term.map(OsStr::new))
         };
-        for term in ["xterm", "xterm-256color", "tmux-256color", "linux", "screen"] {
+        for term in [
+            "xterm",
+            "xterm-256color",
+            "tmux-256color",
+            "linux",
+            "screen",
+        ] {
             assert_eq!(chosen(None, Some(term)), Theme::COLOURED, "{term}");
             assert_eq!(chosen(Some(""), Some(term)), Theme::COLOURED, "{term}");
             assert_eq!(chosen(Some("1"), Some(term)), Theme::PLAIN, "{term}");
@@ -126,7 +134,13 @@ mod tests {
     fn without_colours_no_style_has_one() {
         let theme = Theme::PLAIN;
         let splits = Split::ALL.map(|split| theme.split(split));
-        let others = [theme.good(), theme.warning(), theme.bad(), theme.strong(), theme.faint()];
+        let others = [
+            theme.good(),
+            theme.warning(),
+            theme.bad(),
+            theme.strong(),
+            theme.faint(),
+        ];
         for style in splits.into_iter().chain(others).chain([theme.chosen_one()]) {
             assert_eq!((style.fg, style.bg), (None, None));
         }

@@ -95,7 +95,14 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, x: Range, y: Range, theme: T
 }
 
 /// The numbers beside the plot.
-fn left(buffer: &mut Buffer, grid: &Grid, width: u16, ticks: &[f64], labels: &[String], theme: Theme) {
+fn left(
+    buffer: &mut Buffer,
+    grid: &Grid,
+    width: u16,
+    ticks: &[f64],
+    labels: &[String],
+    theme: Theme,
+) {
     let area = Rect {
         x: grid.area.x - width,
         width,
@@ -143,7 +150,12 @@ fn bottom(buffer: &mut Buffer, grid: &Grid, corner: bool, theme: Theme) {
             numbers.push_str(&label);
         }
     }
-    put(buffer, area, 0, &Line::styled(axis.into_iter().collect::<String>(), theme.faint()));
+    put(
+        buffer,
+        area,
+        0,
+        &Line::styled(axis.into_iter().collect::<String>(), theme.faint()),
+    );
     put(buffer, area, 1, &Line::styled(numbers, theme.faint()));
 }
 
@@ -181,7 +193,9 @@ impl Ticks {
         let all = (0..64).map(|index| scaled((first + f64::from(index)) * factor, exponent));
         Ticks {
             exponent,
-            values: all.take_while(|value| *value <= high + step * SAME).collect(),
+            values: all
+                .take_while(|value| *value <= high + step * SAME)
+                .collect(),
         }
     }
 
@@ -190,7 +204,11 @@ impl Ticks {
         let size = low.abs().max(high.abs()).log10().floor() as i32;
         let label = |value: &f64| {
             if (-4..6).contains(&size) || *value == 0.0 {
-                let decimals = if *value == 0.0 && size < -4 { 0 } else { self.decimals(0) };
+                let decimals = if *value == 0.0 && size < -4 {
+                    0
+                } else {
+                    self.decimals(0)
+                };
                 return format!("{value:.decimals$}");
             }
             let power = value.abs().log10().floor() as i32;
@@ -284,7 +302,10 @@ mod tests {
         assert_eq!(steps(0.0, 50_000.0, 3), ["0", "20k", "40k"]);
         assert_eq!(steps(12_090.0, 12_345.0, 3), ["12.1k", "12.2k", "12.3k"]);
         assert_eq!(steps(0.0, 25e6, 3), ["0", "10M", "20M"]);
-        assert_eq!(steps(1_234_000.0, 1_234_250.0, 2), ["1,234,000", "1,234,200"]);
+        assert_eq!(
+            steps(1_234_000.0, 1_234_250.0, 2),
+            ["1,234,000", "1,234,200"]
+        );
     }
 
     #[test]

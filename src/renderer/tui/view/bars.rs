@@ -34,15 +34,28 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, metric: &NumericMetric, scen
         (*split, history, facts)
     });
     let all: Vec<(Split, &History, Vec<Fact>)> = all.collect();
-    let finite = all.iter().flat_map(|(.., facts)| facts).map(|fact| fact.value);
+    let finite = all
+        .iter()
+        .flat_map(|(.., facts)| facts)
+        .map(|fact| fact.value);
     let finite = finite.filter(|value| value.is_finite());
-    let (low, high) = finite.fold((0.0, 0.0), |(low, high), value: f64| (value.min(low), value.max(high)));
+    let (low, high) = finite.fold((0.0, 0.0), |(low, high), value: f64| {
+        (value.min(low), value.max(high))
+    });
     let rows = usize::from(area.height) / all.len().max(1);
     let mut row = 0;
     for (split, history, facts) in &all {
-        for line in lines(*split, history, facts, metric, [low, high], usize::from(area.width), scene)
-            .into_iter()
-            .take(rows.max(1))
+        for line in lines(
+            *split,
+            history,
+            facts,
+            metric,
+            [low, high],
+            usize::from(area.width),
+            scene,
+        )
+        .into_iter()
+        .take(rows.max(1))
         {
             put(buffer, area, row, &line);
             row += 1;
@@ -79,7 +92,9 @@ fn facts(history: &History, goal: Option<Goal>) -> Vec<Fact> {
 fn mean(history: &History) -> Option<f64> {
     let buckets = history.all();
     let total: u64 = buckets.iter().map(|bucket| bucket.count).sum();
-    let parts = buckets.iter().map(|bucket| bucket.mean * (bucket.count as f64 / total as f64));
+    let parts = buckets
+        .iter()
+        .map(|bucket| bucket.mean * (bucket.count as f64 / total as f64));
     (total > 0).then(|| parts.sum())
 }
 
@@ -94,17 +109,35 @@ fn lines(
 ) -> Vec<Line<'static>> {
     let style = scene.theme.split(split);
     let heading = format!(" {} {:<6}", mark(split), split.name());
-    let values: Vec<String> = facts.iter().map(|fact| with_unit(fact.value, &metric.metric)).collect();
-    let width = values.iter().map(|value| fit::columns(value)).max().unwrap_or(0);
+    let values: Vec<String> = facts
+        .iter()
+        .map(|fact| with_unit(fact.value, &metric.metric))
+        .collect();
+    let width = values
+        .iter()
+        .map(|value| fit::columns(value))
+        .max()
+        .unwrap_or(0);
     let mut lines = Vec::with_capacity(facts.len() + 1);
     for (index, (fact, value)) in facts.iter().zip(&values).enumerate() {
-        let heading = if index == 0 { heading.clone() } else { " ".repeat(heading.len()) };
+        let heading = if index == 0 {
+            heading.clone()
+        } else {
+            " ".repeat(heading.len())
+        };
         let indent = width - fit::columns(value);
         let text = format!("{:<10} {:indent$}{value} ", fact.name, "");
-        let step = fact.step.map(|step| format!(" at {}", count(step))).unwrap_or_default();
+        let step = fact
+            .step
+            .map(|step| format!(" at {}", count(step)))
+            .unwrap_or_default();
         let taken = heading.len() + fit::columns(&text) + step.len();
         let room = columns.saturating_sub(taken).min(LONGEST);
-        let bar = if room < SHORTEST { String::new() } else { bar(fact.value, range, room) };
+        let bar = if room < SHORTEST {
+            String::new()
+        } else {
+            bar(fact.value, range, room)
+        };
         lines.push(Line::from(vec![
             Span::styled(heading, style),
             Span::raw(text),

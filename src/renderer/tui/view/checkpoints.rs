@@ -29,7 +29,10 @@ pub(super) fn panel(scene: Scene<'_>, columns: usize) -> Option<Panel<'_>> {
     lines.extend(fit::flow(totals(checkpoints, scene), columns));
     lines.extend(failures(checkpoints, scene, columns));
     lines.extend(kept(&checkpoints.kept, scene, columns));
-    Some(Panel::new(title(&checkpoints.directory, scene, columns), lines))
+    Some(Panel::new(
+        title(&checkpoints.directory, scene, columns),
+        lines,
+    ))
 }
 
 /// What it is, and of which run.
@@ -93,7 +96,9 @@ fn committed(last: &Committed, scene: Scene<'_>) -> Vec<Line<'static>> {
         bytes(last.bytes).into(),
     ];
     let stall = last.stall.map(|stall| format!("stall {}", brief(stall)));
-    let durable = last.durable.map(|durable| format!("durable in {}", brief(durable)));
+    let durable = last
+        .durable
+        .map(|durable| format!("durable in {}", brief(durable)));
     facts.extend(stall.into_iter().chain(durable).map(Line::from));
     facts
 }

@@ -15,7 +15,11 @@ type Control = (&'static str, &'static str);
 
 /// Draws as many of them as fit into a row, the most important first.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, scene: Scene<'_>, log: &LogPane, popup: bool) {
-    let controls = if popup { vec![("Esc", "back")] } else { controls(scene, log) };
+    let controls = if popup {
+        vec![("Esc", "back")]
+    } else {
+        controls(scene, log)
+    };
     let facts = controls.into_iter().map(|(key, what)| {
         Line::from(vec![
             Span::styled(key, scene.theme.strong()),

@@ -40,7 +40,9 @@ fn mean(buckets: &[Bucket]) -> (f64, f64) {
         return (0.0, f64::NAN);
     };
     let count: u64 = buckets.iter().map(|bucket| bucket.count).sum();
-    let parts = buckets.iter().map(|bucket| bucket.mean * (bucket.count as f64 / count as f64));
+    let parts = buckets
+        .iter()
+        .map(|bucket| bucket.mean * (bucket.count as f64 / count as f64));
     let step = f64::midpoint(first.first as f64, last.last as f64);
     (step, drawable(parts.sum()))
 }
@@ -63,7 +65,9 @@ pub(super) fn recent(metric: &NumericMetric, most: usize) -> Vec<Curve> {
 
 fn last(values: &VecDeque<(u64, f64)>, most: usize) -> Vec<(f64, f64)> {
     let older = values.len().saturating_sub(most);
-    let points = values.range(older..).map(|(step, value)| (*step as f64, drawable(*value)));
+    let points = values
+        .range(older..)
+        .map(|(step, value)| (*step as f64, drawable(*value)));
     points.collect()
 }
 
@@ -82,7 +86,9 @@ pub(super) fn ranges(curves: &[Curve], best: Option<Best>) -> Option<(Range, Ran
     let points = || curves.iter().flat_map(|curve| &curve.points);
     let x = extent(points().map(|(step, _)| *step))?;
     let best = best.filter(|best| (x[0]..=x[1]).contains(&(best.step as f64)));
-    let values = points().map(|(_, value)| *value).filter(|value| !value.is_nan());
+    let values = points()
+        .map(|(_, value)| *value)
+        .filter(|value| !value.is_nan());
     let y = extent(values.chain(best.map(|best| drawable(best.value))))?;
     let [first, last] = x;
     // There is nothing between two steps, and nothing before the first one.
@@ -143,14 +149,24 @@ mod tests {
         run.apply(0.0, Event::Register(metric));
         for &(split, step, value) in values {
             let name = "loss".to_owned();
-            run.apply(0.0, Event::Numeric { split, name, value, step });
+            run.apply(
+                0.0,
+                Event::Numeric {
+                    split,
+                    name,
+                    value,
+                    step,
+                },
+            );
         }
         run.numeric.remove(0)
     }
 
     #[test]
     fn many_values_become_few_points_that_keep_their_mean() {
-        let values: Vec<_> = (1..=10_000).map(|step| (Split::Train, step, step as f64)).collect();
+        let values: Vec<_> = (1..=10_000)
+            .map(|step| (Split::Train, step, step as f64))
+            .collect();
         let curves = whole(&metric(&values, None), 100);
         let points = &curves[0].points;
         assert!((50..=100).contains(&points.len()), "{}", points.len());
@@ -162,10 +178,18 @@ mod tests {
 
     #[test]
     fn recent_values_begin_where_all_splits_have_some() {
-        let mut values: Vec<_> = (1..=10).map(|epoch| (Split::Valid, epoch * 100, 1.0)).collect();
+        let mut values: Vec<_> = (1..=10)
+            .map(|epoch| (Split::Valid, epoch * 100, 1.0))
+            .collect();
         values.extend((1..=1000).map(|step| (Split::Train, step, 2.0)));
         let curves = recent(&metric(&values, None), 150);
-        let steps = |curve: &Curve| curve.points.iter().map(|(step, _)| *step as u64).collect::<Vec<_>>();
+        let steps = |curve: &Curve| {
+            curve
+                .points
+                .iter()
+                .map(|(step, _)| *step as u64)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(steps(&curves[0]), (851..=1000).collect::<Vec<_>>());
         assert_eq!(steps(&curves[1]), [900, 1000]);
     }
@@ -181,12 +205,21 @@ mod tests {
 
     #[test]
     fn what_is_not_finite_is_a_gap_and_has_no_range() {
-        let nan = metric(&[(Split::Train, 1, f64::NAN), (Split::Train, 2, f64::INFINITY)], None);
+        let nan = metric(
+            &[
+                (Split::Train, 1, f64::NAN),
+                (Split::Train, 2, f64::INFINITY),
+            ],
+            None,
+        );
         let curves = recent(&nan, 9);
         assert!(curves[0].points.iter().all(|(_, value)| value.is_nan()));
         assert_eq!(ranges(&curves, None), None);
         assert_eq!(ranges(&whole(&nan, 9), None), None);
-        let huge = metric(&[(Split::Train, 1, f64::MAX), (Split::Train, 2, -f64::MAX)], None);
+        let huge = metric(
+            &[(Split::Train, 1, f64::MAX), (Split::Train, 2, -f64::MAX)],
+            None,
+        );
         let (_, y) = ranges(&recent(&huge, 9), None).unwrap();
         assert_eq!(y, [-FARTHEST, FARTHEST]);
     }
@@ -201,9 +234,19 @@ mod tests {
         let best_of = |values: &[(Split, u64, f64)], goal| best(&metric(values, goal));
         assert_eq!(best_of(&values, None), None);
         let train = best_of(&values, Some(Goal::Min)).unwrap();
-        assert_eq!((train.split, train.step, train.value), (Split::Train, 2, 0.1));
-        let values = [(Split::Train, 2, 0.1), (Split::Valid, 1, 0.4), (Split::Valid, 2, 0.3)];
+        assert_eq!(
+            (train.split, train.step, train.value),
+            (Split::Train, 2, 0.1)
+        );
+        let values = [
+            (Split::Train, 2, 0.1),
+            (Split::Valid, 1, 0.4),
+            (Split::Valid, 2, 0.3),
+        ];
         let valid = best_of(&values, Some(Goal::Max)).unwrap();
-        assert_eq!((valid.split, valid.step, valid.value), (Split::Valid, 1, 0.4));
+        assert_eq!(
+            (valid.split, valid.step, valid.value),
+            (Split::Valid, 1, 0.4)
+        );
     }
 }

@@ -81,10 +81,18 @@ fn saved(checkpoints: &Checkpoints, now: f64) -> Option<String> {
             0 => bytes(saving.done),
             total => percent(saving.done as f64 / total as f64),
         };
-        return Some(format!("saving {} {}", count(saving.step), much.trim_start()));
+        return Some(format!(
+            "saving {} {}",
+            count(saving.step),
+            much.trim_start()
+        ));
     }
     let last = checkpoints.last.as_ref()?;
-    Some(format!("saved {} {} ago", count(last.step), duration(now - last.at)))
+    Some(format!(
+        "saved {} {} ago",
+        count(last.step),
+        duration(now - last.at)
+    ))
 }
 
 fn key(scene: Scene<'_>) -> Line<'static> {

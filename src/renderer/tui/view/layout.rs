@@ -34,7 +34,11 @@ pub(super) struct Places {
 /// Divides the screen; `None` if it is too small for that.
 pub(super) fn places(screen: Rect, log: LogSize) -> Option<Places> {
     let is_wide = screen.width >= WIDE;
-    let shortest = if is_wide { SHORTEST_WIDE } else { SHORTEST_NARROW };
+    let shortest = if is_wide {
+        SHORTEST_WIDE
+    } else {
+        SHORTEST_NARROW
+    };
     if screen.width < NARROWEST || screen.height < shortest {
         return None;
     }
@@ -102,17 +106,32 @@ mod tests {
 
     #[test]
     fn every_cell_belongs_to_one_part_at_most() {
-        for (width, height) in (1..=160).flat_map(|width| (1..=60).map(move |height| (width, height))) {
+        for (width, height) in
+            (1..=160).flat_map(|width| (1..=60).map(move |height| (width, height)))
+        {
             for log in [LogSize::None, LogSize::Small, LogSize::Large] {
                 let screen = Rect::new(0, 0, width, height);
                 let Some(places) = places(screen, log) else {
                     continue;
                 };
-                let all = [places.metrics, places.panels, places.log, places.progress, places.controls];
+                let all = [
+                    places.metrics,
+                    places.panels,
+                    places.log,
+                    places.progress,
+                    places.controls,
+                ];
                 for (index, one) in all.iter().enumerate() {
-                    assert_eq!(one.intersection(screen).area(), one.area(), "{places:?} in {screen}");
+                    assert_eq!(
+                        one.intersection(screen).area(),
+                        one.area(),
+                        "{places:?} in {screen}"
+                    );
                     let others = &all[index + 1..];
-                    assert!(!others.iter().any(|other| one.intersects(*other)), "{places:?}");
+                    assert!(
+                        !others.iter().any(|other| one.intersects(*other)),
+                        "{places:?}"
+                    );
                 }
             }
         }

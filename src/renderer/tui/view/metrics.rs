@@ -94,9 +94,18 @@ pub(super) fn draw(
 }
 
 /// Draws the kinds of plot at the end of the first row, and says how many columns they take.
-fn kinds(buffer: &mut Buffer, area: Rect, scene: Scene<'_>, chosen: Plot, clicks: &mut Clicks) -> u16 {
+fn kinds(
+    buffer: &mut Buffer,
+    area: Rect,
+    scene: Scene<'_>,
+    chosen: Plot,
+    clicks: &mut Clicks,
+) -> u16 {
     let shown = |plot: Plot| area.width >= WIDE || (area.width >= NARROW && plot == chosen);
-    let kinds = Plot::ALL.into_iter().zip(1..).filter(|(plot, _)| shown(*plot));
+    let kinds = Plot::ALL
+        .into_iter()
+        .zip(1..)
+        .filter(|(plot, _)| shown(*plot));
     let texts = kinds.map(|(plot, key)| {
         if plot == chosen {
             let text = format!("[{key} {}]", plot.name());
@@ -138,11 +147,18 @@ fn legend(buffer: &mut Buffer, area: Rect, metric: &NumericMetric, scene: Scene<
     });
     let best = curves::best(metric).map(|best| {
         let value = with_unit(best.value, &metric.metric);
-        let at = format!(" best {} {value} at {}", best.split.name(), count(best.step));
+        let at = format!(
+            " best {} {value} at {}",
+            best.split.name(),
+            count(best.step)
+        );
         let mark = Span::styled(BEST.to_string(), scene.theme.split(best.split));
         Line::from(vec![mark, Span::raw(at)])
     });
-    let lines = fit::flow(series.chain(best), usize::from(area.width).saturating_sub(1));
+    let lines = fit::flow(
+        series.chain(best),
+        usize::from(area.width).saturating_sub(1),
+    );
     let most = if area.height >= TALL { 2 } else { 1 };
     let below = Rect {
         x: area.x + area.width.min(1),

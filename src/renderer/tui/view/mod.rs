@@ -118,7 +118,13 @@ impl View {
     fn draw_parts(&mut self, buffer: &mut Buffer, scene: Scene<'_>, log: &LogTail) {
         let places = self.places;
         if !places.metrics.is_empty() {
-            metrics::draw(buffer, places.metrics, scene, &mut self.choice, &mut self.clicks);
+            metrics::draw(
+                buffer,
+                places.metrics,
+                scene,
+                &mut self.choice,
+                &mut self.clicks,
+            );
         }
         if !places.panels.is_empty() {
             // A rule is one column longer.
@@ -136,7 +142,13 @@ impl View {
             self.log.draw(buffer, places.log, log, self.theme);
         }
         progress::draw(buffer, places.progress, scene);
-        controls::draw(buffer, places.controls, scene, &self.log, self.overlay.is_some());
+        controls::draw(
+            buffer,
+            places.controls,
+            scene,
+            &self.log,
+            self.overlay.is_some(),
+        );
     }
 
     /// Takes in what the person did; it may have to be drawn anew.

@@ -37,7 +37,11 @@ const HELP: [Choice; 9] = [
     ("x", "leave", "a run that is over, or only watched"),
     ("← →", "metric", "also Tab, a click, the wheel"),
     ("↑ ↓", "plot", "also 1 whole, 2 recent, 3 summary"),
-    ("PgUp PgDn", "scroll", "what was printed; also Home, End, the wheel"),
+    (
+        "PgUp PgDn",
+        "scroll",
+        "what was printed; also Home, End, the wheel",
+    ),
     ("l", "log", "large or small"),
     ("Ctrl-C", "stop", "the second one kills"),
     ("+ o x", "marks", "values of train, valid, test"),
@@ -51,8 +55,16 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, overlay: Overlay, scene: Sce
         (Overlay::Quit, Role::Training) => (" Stop the training? ", &TRAINING[..]),
         (Overlay::Quit, Role::Watching) => (" Stop the run? ", &WATCHING[..]),
     };
-    let keys = choices.iter().map(|(key, ..)| fit::columns(key)).max().unwrap_or(0);
-    let words = choices.iter().map(|(_, word, _)| word.len()).max().unwrap_or(0);
+    let keys = choices
+        .iter()
+        .map(|(key, ..)| fit::columns(key))
+        .max()
+        .unwrap_or(0);
+    let words = choices
+        .iter()
+        .map(|(_, word, _)| word.len())
+        .max()
+        .unwrap_or(0);
     let line = |(key, word, more): &Choice| {
         Line::from(vec![
             Span::styled(format!("{key:<keys$}"), scene.theme.strong()),

@@ -132,7 +132,11 @@ mod tests {
             (0, vec![], vec![]),
             (9, vec![u16::MAX, u16::MAX], vec![5, 4]),
         ] {
-            assert_eq!(share(room, wanted.clone()), expected, "{wanted:?} in {room}");
+            assert_eq!(
+                share(room, wanted.clone()),
+                expected,
+                "{wanted:?} in {room}"
+            );
         }
     }
 
@@ -153,7 +157,12 @@ mod tests {
     #[test]
     fn nothing_is_written_outside_and_no_control_character_inside() {
         let mut buffer = Buffer::empty(Rect::new(0, 0, 3, 1));
-        put(&mut buffer, Rect::new(2, 0, 9, 9), 0, &Line::from("\u{1b}ab"));
+        put(
+            &mut buffer,
+            Rect::new(2, 0, 9, 9),
+            0,
+            &Line::from("\u{1b}ab"),
+        );
         put(&mut buffer, Rect::new(2, 0, 9, 9), 5, &Line::from("ab"));
         put(&mut buffer, Rect::new(7, 7, 2, 2), 0, &Line::from("ab"));
         assert_eq!(buffer, Buffer::with_lines(["  a"]));

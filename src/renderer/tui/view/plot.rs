@@ -54,7 +54,14 @@ pub(super) fn draw(
         marks(buffer, &grid, curve, theme);
     }
     if let Some(best) = best {
-        put_mark(buffer, &grid, (best.step as f64, best.value), BEST, best.split, theme);
+        put_mark(
+            buffer,
+            &grid,
+            (best.step as f64, best.value),
+            BEST,
+            best.split,
+            theme,
+        );
     }
 }
 
@@ -84,7 +91,10 @@ fn marks(buffer: &mut Buffer, grid: &Grid, curve: &Curve, theme: Theme) {
     let mut next = 0;
     for &point in &curve.points {
         let is_free = grid.column(point.0).is_some_and(|column| column >= next);
-        if is_free && let Some(column) = put_mark(buffer, grid, point, mark(curve.split), curve.split, theme) {
+        if is_free
+            && let Some(column) =
+                put_mark(buffer, grid, point, mark(curve.split), curve.split, theme)
+        {
             next = column + APART;
         }
     }
@@ -101,6 +111,9 @@ fn put_mark(
 ) -> Option<u16> {
     let (column, row) = (grid.column(x)?, grid.row(y)?);
     let style = theme.split(split).add_modifier(Modifier::BOLD);
-    buffer.cell_mut((column, row))?.set_char(mark).set_style(style);
+    buffer
+        .cell_mut((column, row))?
+        .set_char(mark)
+        .set_style(style);
     Some(column)
 }

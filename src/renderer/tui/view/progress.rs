@@ -46,7 +46,10 @@ fn line(bar: &Bar, facts: &str, width: usize, columns: usize, scene: Scene<'_>) 
     let mut line = Line::from(Span::styled(name, scene.theme.strong()));
     if room >= SHORTEST {
         match bar.fraction {
-            Some(fraction) => line.spans.extend(gauge(fraction, room, bar.style, scene.theme.faint())),
+            Some(fraction) => {
+                line.spans
+                    .extend(gauge(fraction, room, bar.style, scene.theme.faint()))
+            }
             None => line.push_span(Span::styled("·".repeat(room), scene.theme.faint())),
         }
         line.push_span(" ");
@@ -60,7 +63,10 @@ fn of_pass(pass: &Pass, scene: Scene<'_>) -> Bar {
     let total = pass.total.map(|total| format!("/{}", count(total)));
     let mut facts: Vec<String> = fraction.map(percent).into_iter().collect();
     facts.push(format!("{}{}", count(pass.done), total.unwrap_or_default()));
-    facts.extend(pass.rate(scene.now).map(|rate| format!("{}/s", number(rate))));
+    facts.extend(
+        pass.rate(scene.now)
+            .map(|rate| format!("{}/s", number(rate))),
+    );
     facts.extend(pass.left(scene.now).map(left));
     Bar {
         name: pass.split.name(),

@@ -115,6 +115,9 @@ fn events(scene: Scene<'_>, columns: usize) -> impl Iterator<Item = Line<'static
     latest.map(move |(at, event)| {
         let age = format!("{} ago ", duration(scene.now - at));
         let event = fit::cut(event, columns.saturating_sub(age.len())).into_owned();
-        Line::from(vec![Span::styled(age, scene.theme.faint()), Span::raw(event)])
+        Line::from(vec![
+            Span::styled(age, scene.theme.faint()),
+            Span::raw(event),
+        ])
     })
 }

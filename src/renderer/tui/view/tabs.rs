@@ -25,18 +25,31 @@ pub(super) fn draw(
     clicks: &mut Clicks,
 ) {
     let metrics = scene.run.numeric.iter();
-    let names: Vec<Cow<'_, str>> = metrics.map(|numeric| fit::cut(&numeric.metric.name, NAME)).collect();
+    let names: Vec<Cow<'_, str>> = metrics
+        .map(|numeric| fit::cut(&numeric.metric.name, NAME))
+        .collect();
     // A bracket or a space on either side.
     let widths: Vec<usize> = names.iter().map(|name| fit::columns(name) + 2).collect();
     let room = usize::from(area.width);
     let all = widths.iter().sum::<usize>() <= room;
-    let room = if all { room } else { room.saturating_sub(2 * ARROW) };
+    let room = if all {
+        room
+    } else {
+        room.saturating_sub(2 * ARROW)
+    };
     choice.first_tab = first(&widths, choice.metric, choice.first_tab, room);
 
-    let mut row = Row { buffer, area, clicks };
+    let mut row = Row {
+        buffer,
+        area,
+        clicks,
+    };
     if choice.first_tab > 0 {
         let before = format!("<{} ", choice.first_tab);
-        row.add(&Line::styled(before, scene.theme.faint()), choice.first_tab - 1);
+        row.add(
+            &Line::styled(before, scene.theme.faint()),
+            choice.first_tab - 1,
+        );
     }
     let end = usize::from(row.area.x) + room;
     let mut next = choice.first_tab;
@@ -71,7 +84,9 @@ struct Row<'a> {
 impl Row<'_> {
     /// Adds a text that leads to a metric.
     fn add(&mut self, text: &Line<'_>, metric: usize) {
-        let width = u16::try_from(text.width()).unwrap_or(u16::MAX).min(self.area.width);
+        let width = u16::try_from(text.width())
+            .unwrap_or(u16::MAX)
+            .min(self.area.width);
         put(self.buffer, self.area, 0, text);
         let place = Rect {
             width,
@@ -121,7 +136,11 @@ mod tests {
             (19, 17, 1000, 0),
             (7, 0, 3, 7),
         ] {
-            assert_eq!(first(&widths, chosen, before, room), expected, "{chosen} from {before}");
+            assert_eq!(
+                first(&widths, chosen, before, room),
+                expected,
+                "{chosen} from {before}"
+            );
         }
         assert_eq!(first(&[], 0, 0, 10), 0);
     }

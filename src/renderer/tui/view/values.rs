@@ -14,8 +14,16 @@ const NAME: usize = 20;
 
 /// All of them; texts first, they are shown nowhere else.
 pub(super) fn panel(scene: Scene<'_>, columns: usize) -> Option<Panel<'_>> {
-    let texts = scene.run.texts.iter().map(|text| self::text(text, scene, columns));
-    let numbers = scene.run.numeric.iter().filter(|numeric| !numeric.series.is_empty());
+    let texts = scene
+        .run
+        .texts
+        .iter()
+        .map(|text| self::text(text, scene, columns));
+    let numbers = scene
+        .run
+        .numeric
+        .iter()
+        .filter(|numeric| !numeric.series.is_empty());
     let lines: Vec<Line<'_>> = texts
         .chain(numbers.map(|numeric| self::numeric(numeric, scene)))
         .collect();

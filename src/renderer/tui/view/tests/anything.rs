@@ -3,7 +3,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use ratatui::crossterm::event::{
-    Event as TerminalEvent, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
+    Event as TerminalEvent, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent,
+    MouseEventKind,
 };
 
 use super::{NOW, Sitting};
@@ -48,16 +49,21 @@ fn split() -> impl Strategy<Value = Split> {
 }
 
 fn checkpoints() -> impl Strategy<Value = Checkpoints> {
-    let in_flight = (count(), count(), count(), value()).prop_map(|(step, done, total, seconds)| {
-        InFlight { step, done, total, seconds }
-    });
-    let last = (count(), value(), count(), value()).prop_map(|(step, at, bytes, stall)| Committed {
-        step,
-        at,
-        bytes,
-        stall: Some(stall),
-        durable: Some(stall),
-    });
+    let in_flight =
+        (count(), count(), count(), value()).prop_map(|(step, done, total, seconds)| InFlight {
+            step,
+            done,
+            total,
+            seconds,
+        });
+    let last =
+        (count(), value(), count(), value()).prop_map(|(step, at, bytes, stall)| Committed {
+            step,
+            at,
+            bytes,
+            stall: Some(stall),
+            durable: Some(stall),
+        });
     let kept = (count(), count(), text()).prop_map(|(step, bytes, why)| Kept { step, bytes, why });
     let parts = (
         proptest::option::of(in_flight),
@@ -66,16 +72,18 @@ fn checkpoints() -> impl Strategy<Value = Checkpoints> {
         vec(text(), 0..8),
         vec(kept, 0..64),
     );
-    parts.prop_map(|(in_flight, last, (saved, failed, skipped), failures, kept)| Checkpoints {
-        directory: String::new(),
-        in_flight,
-        last,
-        saved,
-        failed,
-        skipped,
-        failures,
-        kept,
-    })
+    parts.prop_map(
+        |(in_flight, last, (saved, failed, skipped), failures, kept)| Checkpoints {
+            directory: String::new(),
+            in_flight,
+            last,
+            saved,
+            failed,
+            skipped,
+            failures,
+            kept,
+        },
+    )
 }
 
 fn event() -> impl Strategy<Value = Event> {

@@ -46,14 +46,23 @@ fn c_and_escape_cancel_and_other_keys_do_nothing() {
     for cancel in [KeyCode::Char('c'), KeyCode::Esc] {
         let mut sitting = training();
         sitting.press(KeyCode::Char('q'));
-        for other in [KeyCode::Char('x'), KeyCode::Char('q'), KeyCode::Char('l'), KeyCode::Enter, KeyCode::Right] {
+        for other in [
+            KeyCode::Char('x'),
+            KeyCode::Char('q'),
+            KeyCode::Char('l'),
+            KeyCode::Enter,
+            KeyCode::Right,
+        ] {
             assert_eq!(sitting.press(other), None);
             assert_eq!(sitting.view.overlay, Some(Overlay::Quit));
         }
         assert_eq!(sitting.press(cancel), None);
         assert_eq!(sitting.view.overlay, None);
         assert_eq!(sitting.view.asked, None);
-        assert_eq!((sitting.view.choice.metric, sitting.view.log.is_large), (0, false));
+        assert_eq!(
+            (sitting.view.choice.metric, sitting.view.log.is_large),
+            (0, false)
+        );
     }
 }
 
@@ -181,8 +190,14 @@ fn keys_that_are_held_with_others_and_released_ones_do_nothing() {
         assert_eq!(sitting.press_with(KeyCode::Char('q'), held), None);
     }
     assert_eq!(sitting.view.overlay, None);
-    let released = KeyEvent::new_with_kind(KeyCode::Char('q'), KeyModifiers::NONE, KeyEventKind::Release);
-    let nothing = sitting.view.on_event(&TerminalEvent::Key(released), &sitting.run);
+    let released = KeyEvent::new_with_kind(
+        KeyCode::Char('q'),
+        KeyModifiers::NONE,
+        KeyEventKind::Release,
+    );
+    let nothing = sitting
+        .view
+        .on_event(&TerminalEvent::Key(released), &sitting.run);
     assert_eq!((nothing, sitting.view.overlay), (None, None));
 }
 
@@ -193,13 +208,19 @@ fn mouse(sitting: &mut Sitting, kind: MouseEventKind, (column, row): (u16, u16))
         row,
         modifiers: KeyModifiers::NONE,
     };
-    let request = sitting.view.on_event(&TerminalEvent::Mouse(event), &sitting.run);
+    let request = sitting
+        .view
+        .on_event(&TerminalEvent::Mouse(event), &sitting.run);
     assert_eq!(request, None);
 }
 
 /// Where a text is in the picture.
 fn place(picture: &str, text: &str) -> (u16, u16) {
-    let (row, line) = picture.lines().enumerate().find(|(_, line)| line.contains(text)).unwrap();
+    let (row, line) = picture
+        .lines()
+        .enumerate()
+        .find(|(_, line)| line.contains(text))
+        .unwrap();
     let column = line[..line.find(text).unwrap()].chars().count();
     (column as u16, row as u16)
 }
@@ -217,7 +238,10 @@ fn tabs_and_plots_are_chosen_by_a_click() {
     // Elsewhere it does nothing.
     mouse(&mut sitting, CLICK, (5, 10));
     mouse(&mut sitting, CLICK, (500, 500));
-    assert_eq!((sitting.view.choice.metric, sitting.view.choice.plot), (1, Plot::Summary));
+    assert_eq!(
+        (sitting.view.choice.metric, sitting.view.choice.plot),
+        (1, Plot::Summary)
+    );
     // What was drawn before the terminal became small is not there any more.
     sitting.picture(20, 3);
     mouse(&mut sitting, CLICK, place(&picture, "[loss]"));
@@ -235,9 +259,15 @@ fn hidden_tabs_are_reached_by_a_click_on_their_number() {
     let (column, row) = place(&picture, ">");
     mouse(&mut sitting, CLICK, (column, row));
     let forward = sitting.view.choice.metric;
-    assert!(forward > 0 && !picture.contains(&format!("metric {forward} ")), "{picture}");
+    assert!(
+        forward > 0 && !picture.contains(&format!("metric {forward} ")),
+        "{picture}"
+    );
     let picture = sitting.picture(100, 20);
-    assert!(picture.contains(&format!("[metric {forward}]")), "{picture}");
+    assert!(
+        picture.contains(&format!("[metric {forward}]")),
+        "{picture}"
+    );
     mouse(&mut sitting, CLICK, place(&picture, "<"));
     assert!(sitting.view.choice.metric < forward);
 }
@@ -256,7 +286,10 @@ fn the_wheel_turns_metrics_and_scrolls_what_was_printed() {
     let log = place(&picture, "line 49");
     mouse(&mut sitting, MouseEventKind::ScrollUp, log);
     let back = sitting.picture(120, 30);
-    assert!(back.contains("line 46") && !back.contains("line 47"), "{back}");
+    assert!(
+        back.contains("line 46") && !back.contains("line 47"),
+        "{back}"
+    );
     mouse(&mut sitting, MouseEventKind::ScrollDown, log);
     assert_eq!(sitting.picture(120, 30), picture);
     // Not while something else is asked.

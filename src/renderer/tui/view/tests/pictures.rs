@@ -220,8 +220,15 @@ fn a_watcher_has_other_keys() {
 #[test]
 fn values_of_any_kind_are_plotted() {
     of("nothing", &[f64::NAN, f64::INFINITY, f64::NAN]).looks_like("not_finite", 80, 14);
-    of("gap", &[1.0, 2.0, f64::NAN, 4.0, 5.0, f64::NEG_INFINITY, 6.0, 7.0]).looks_like("whole_gap", 80, 14);
-    let mut gap = of("gap", &[1.0, 2.0, f64::NAN, 4.0, 5.0, f64::NEG_INFINITY, 6.0, 7.0]);
+    of(
+        "gap",
+        &[1.0, 2.0, f64::NAN, 4.0, 5.0, f64::NEG_INFINITY, 6.0, 7.0],
+    )
+    .looks_like("whole_gap", 80, 14);
+    let mut gap = of(
+        "gap",
+        &[1.0, 2.0, f64::NAN, 4.0, 5.0, f64::NEG_INFINITY, 6.0, 7.0],
+    );
     gap.press(KeyCode::Char('2'));
     gap.looks_like("gap", 80, 14);
     of("one", &[0.5]).looks_like("one", 80, 14);
@@ -293,9 +300,22 @@ fn long_and_wide_names_are_cut_between_characters() {
         sitting.happened(9.0, numeric(Split::Valid, name, 0.5, 1));
         sitting.happened(9.0, numeric(Split::Valid, name, 0.25, 9));
     }
-    sitting.happened(9.0, text(Split::Valid, "訳文", "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"));
-    sitting.happened(9.0, named("警告", "勾配が発散しました、学習率を下げてください"));
-    sitting.log.push("日本語のログ行はとても長いので画面の端で切り取られなければならない、一文字も壊さずに。\n".as_bytes());
+    sitting.happened(
+        9.0,
+        text(
+            Split::Valid,
+            "訳文",
+            "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。",
+        ),
+    );
+    sitting.happened(
+        9.0,
+        named("警告", "勾配が発散しました、学習率を下げてください"),
+    );
+    sitting.log.push(
+        "日本語のログ行はとても長いので画面の端で切り取られなければならない、一文字も壊さずに。\n"
+            .as_bytes(),
+    );
     sitting.looks_like("wide_characters", 80, 24);
     sitting.press(KeyCode::Char('q'));
     sitting.looks_like("wide_characters_below_quit", 80, 24);
@@ -317,7 +337,10 @@ fn what_was_printed_can_be_read_again() {
     // What is being read stays where it is.
     sitting.log.push(b"line 101\n");
     let back = sitting.picture(80, 24);
-    assert!(back.contains("line 97\n") && !back.contains("line 101"), "{back}");
+    assert!(
+        back.contains("line 97\n") && !back.contains("line 101"),
+        "{back}"
+    );
     sitting.press(KeyCode::Char('l'));
     sitting.looks_like("log_large", 80, 24);
     sitting.press(KeyCode::Home);
@@ -378,14 +401,19 @@ fn without_colours_there_are_none_and_with_them_they_mean_something() {
     };
     let (plain, coloured) = (draw(Theme::PLAIN), draw(Theme::COLOURED));
     assert_eq!(text_of(&plain), text_of(&coloured));
-    let has_colour = |cell: &&ratatui::buffer::Cell| cell.fg != Color::Reset || cell.bg != Color::Reset;
+    let has_colour =
+        |cell: &&ratatui::buffer::Cell| cell.fg != Color::Reset || cell.bg != Color::Reset;
     assert_eq!(plain.content.iter().find(has_colour), None);
     // Never a background: it is the terminal's own.
     assert!(coloured.content.iter().all(|cell| cell.bg == Color::Reset));
 
     let style_of = |word: &str| {
         let text = text_of(&coloured);
-        let (y, line) = text.lines().enumerate().find(|(_, line)| line.contains(word)).unwrap();
+        let (y, line) = text
+            .lines()
+            .enumerate()
+            .find(|(_, line)| line.contains(word))
+            .unwrap();
         let x = line[..line.find(word).unwrap()].chars().count();
         let cell = &coloured[(x as u16, y as u16)];
         (cell.fg, cell.modifier)
