@@ -10,11 +10,14 @@ use super::panel::put;
 use super::plot::mark;
 use super::scene::Scene;
 use super::values::with_unit;
-use crate::renderer::event::{Goal, Split};
+use crate::renderer::event::{Goal, Metric, Split};
 use crate::renderer::figures::count;
 use crate::renderer::history::History;
 use crate::renderer::run_state::NumericMetric;
 
+/// Columns of the split, and of the name of a number.
+const SPLIT: usize = 9;
+const NAME: usize = 11;
 /// Columns of a bar, if there is room for one.
 const SHORTEST: usize = 5;
 const LONGEST: usize = 60;
@@ -23,78 +26,105 @@ const LONGEST: usize = 60;
 struct Fact {
     name: &'static str,
     value: f64,
+    text: String,
     /// Where it was measured, for those that were measured somewhere.
-    step: Option<u64>,
+    at: String,
+}
+
+/// What all bars have in common, so that they can be compared.
+struct Scale {
+    low: f64,
+    high: f64,
+    /// Columns of the numbers, and of the bars.
+    text: usize,
+    bar: usize,
 }
 
 /// Draws as many numbers of each split as there are rows for.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, metric: &NumericMetric, scene: Scene<'_>) {
-    let all = metric.series.iter().map(|(split, history)| {
-        let facts = facts(history, metric.metric.goal);
-        (*split, history, facts)
-    });
+    let all = metric.series.iter();
+    let all = all.map(|(split, history)| (*split, history, facts(history, &metric.metric)));
     let all: Vec<(Split, &History, Vec<Fact>)> = all.collect();
-    let finite = all
-        .iter()
-        .flat_map(|(.., facts)| facts)
-        .map(|fact| fact.value);
-    let finite = finite.filter(|value| value.is_finite());
-    let (low, high) = finite.fold((0.0, 0.0), |(low, high), value: f64| {
-        (value.min(low), value.max(high))
-    });
+    let scale = Scale::of(
+        all.iter().flat_map(|(.., facts)| facts),
+        usize::from(area.width),
+    );
     let rows = usize::from(area.height) / all.len().max(1);
     let mut row = 0;
     for (split, history, facts) in &all {
-        for line in lines(
-            *split,
-            history,
-            facts,
-            metric,
-            [low, high],
-            usize::from(area.width),
-            scene,
-        )
-        .into_iter()
-        .take(rows.max(1))
-        {
-            put(buffer, area, row, &line);
+        let lines = lines(*split, history, facts, &scale, scene);
+        for line in lines.iter().take(rows.max(1)) {
+            put(buffer, area, row, line);
             row += 1;
         }
     }
 }
 
+impl Scale {
+    fn of<'a>(facts: impl Iterator<Item = &'a Fact>, columns: usize) -> Scale {
+        let (mut low, mut high, mut text, mut at) = (0.0_f64, 0.0_f64, 0, 0);
+        for fact in facts {
+            if fact.value.is_finite() {
+                (low, high) = (low.min(fact.value), high.max(fact.value));
+            }
+            text = text.max(fit::columns(&fact.text));
+            at = at.max(fit::columns(&fact.at));
+        }
+        // A space between number and bar.
+        let room = columns.saturating_sub(SPLIT + NAME + text + 1 + at);
+        Scale {
+            low: low.max(-FARTHEST),
+            high: high.min(FARTHEST),
+            text,
+            bar: if room < SHORTEST { 0 } else { room.min(LONGEST) },
+        }
+    }
+
+    /// From zero to the value, to the right or to the left.
+    fn bar(&self, value: f64) -> String {
+        if !value.is_finite() || self.high <= self.low {
+            return " ".repeat(self.bar);
+        }
+        let place = |value: f64| {
+            let part = (value - self.low) / (self.high - self.low);
+            (part.clamp(0.0, 1.0) * self.bar as f64).round() as usize
+        };
+        let (zero, end) = (place(0.0), place(value));
+        let (from, to) = (zero.min(end), zero.max(end));
+        let blank = |columns| " ".repeat(columns);
+        format!("{}{}{}", blank(from), "█".repeat(to - from), blank(self.bar - to))
+    }
+}
+
 /// The most telling first.
-fn facts(history: &History, goal: Option<Goal>) -> Vec<Fact> {
-    let fact = |name, found: Option<(u64, f64)>| {
-        found.map(|(step, value)| Fact {
-            name,
-            value,
-            step: Some(step),
-        })
-    };
-    let (min, max) = (history.min(), history.max());
-    let extremes = match goal {
-        Some(Goal::Min) => [fact("best (min)", min), fact("max", max)],
-        Some(Goal::Max) => [fact("best (max)", max), fact("min", min)],
-        None => [fact("min", min), fact("max", max)],
-    };
-    let [first, second] = extremes;
-    let mean = mean(history).map(|value| Fact {
-        name: "mean",
+fn facts(history: &History, metric: &Metric) -> Vec<Fact> {
+    let fact = |name, (step, value): (Option<u64>, f64)| Fact {
+        name,
         value,
-        step: None,
-    });
-    let facts = [fact("last", history.last()), first, mean, second];
-    facts.into_iter().flatten().collect()
+        text: with_unit(value, metric),
+        at: step.map(|step| format!(" at {}", count(step))).unwrap_or_default(),
+    };
+    let (lower, upper) = match metric.goal {
+        Some(Goal::Min) => ("best (min)", "max"),
+        Some(Goal::Max) => ("min", "best (max)"),
+        None => ("min", "max"),
+    };
+    let somewhere = |found: Option<(u64, f64)>| found.map(|(step, value)| (Some(step), value));
+    let facts = [
+        ("last", somewhere(history.last())),
+        (lower, somewhere(history.min())),
+        ("mean", mean(history).map(|value| (None, value))),
+        (upper, somewhere(history.max())),
+    ];
+    let facts = facts.into_iter().filter_map(|(name, found)| Some(fact(name, found?)));
+    facts.collect()
 }
 
 /// The mean of all finite values.
 fn mean(history: &History) -> Option<f64> {
     let buckets = history.all();
     let total: u64 = buckets.iter().map(|bucket| bucket.count).sum();
-    let parts = buckets
-        .iter()
-        .map(|bucket| bucket.mean * (bucket.count as f64 / total as f64));
+    let parts = buckets.iter().map(|bucket| bucket.mean * (bucket.count as f64 / total as f64));
     (total > 0).then(|| parts.sum())
 }
 
@@ -102,54 +132,26 @@ fn lines(
     split: Split,
     history: &History,
     facts: &[Fact],
-    metric: &NumericMetric,
-    range: [f64; 2],
-    columns: usize,
+    scale: &Scale,
     scene: Scene<'_>,
 ) -> Vec<Line<'static>> {
     let style = scene.theme.split(split);
-    let heading = format!(" {} {:<6}", mark(split), split.name());
-    let values: Vec<String> = facts
-        .iter()
-        .map(|fact| with_unit(fact.value, &metric.metric))
-        .collect();
-    let width = values
-        .iter()
-        .map(|value| fit::columns(value))
-        .max()
-        .unwrap_or(0);
-    let mut lines = Vec::with_capacity(facts.len() + 1);
-    for (index, (fact, value)) in facts.iter().zip(&values).enumerate() {
-        let heading = if index == 0 {
-            heading.clone()
-        } else {
-            " ".repeat(heading.len())
+    let lines = facts.iter().enumerate().map(|(index, fact)| {
+        let heading = match index {
+            0 => format!(" {} {}", mark(split), split.name()),
+            _ => String::new(),
         };
-        let indent = width - fit::columns(value);
-        let text = format!("{:<10} {:indent$}{value} ", fact.name, "");
-        let step = fact
-            .step
-            .map(|step| format!(" at {}", count(step)))
-            .unwrap_or_default();
-        let taken = heading.len() + fit::columns(&text) + step.len();
-        let room = columns.saturating_sub(taken).min(LONGEST);
-        let bar = if room < SHORTEST {
-            String::new()
-        } else {
-            bar(fact.value, range, room)
-        };
-        lines.push(Line::from(vec![
-            Span::styled(heading, style),
-            Span::raw(text),
-            Span::styled(bar, style),
-            Span::styled(step, scene.theme.faint()),
-        ]));
-    }
-    lines.push(Line::styled(
-        format!("{:1$}{2}", "", heading.len(), how_many(history)),
-        scene.theme.faint(),
-    ));
-    lines
+        let indent = scale.text - fit::columns(&fact.text);
+        let (name, text) = (fact.name, &fact.text);
+        Line::from(vec![
+            Span::styled(format!("{heading:<SPLIT$}"), style),
+            Span::raw(format!("{name:<NAME$}{:indent$}{text} ", "")),
+            Span::styled(scale.bar(fact.value), style),
+            Span::styled(fact.at.clone(), scene.theme.faint()),
+        ])
+    });
+    let many = format!("{:SPLIT$}{}", "", how_many(history));
+    lines.chain([Line::styled(many, scene.theme.faint())]).collect()
 }
 
 /// How many values there were.
@@ -163,28 +165,13 @@ fn how_many(history: &History) -> String {
     format!("{} value{plural}{finite}", count(all))
 }
 
-/// From zero to the value, to the right or to the left.
-fn bar(value: f64, [low, high]: [f64; 2], columns: usize) -> String {
-    if !value.is_finite() || high <= low {
-        return " ".repeat(columns);
-    }
-    let (low, high) = (low.max(-FARTHEST), high.min(FARTHEST));
-    let place = |value: f64| ((value - low) / (high - low) * columns as f64).round() as usize;
-    let (zero, end) = (place(0.0), place(value.clamp(low, high)));
-    let (from, to) = (zero.min(end), zero.max(end).min(columns));
-    let mut bar = " ".repeat(from);
-    bar.push_str(&"█".repeat(to - from));
-    bar.push_str(&" ".repeat(columns - to));
-    bar
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn bars_begin_at_zero() {
-        for (value, range, expected) in [
+        for (value, [low, high], expected) in [
             (1.0, [0.0, 1.0], "████"),
             (0.5, [0.0, 1.0], "██  "),
             (0.0, [0.0, 1.0], "    "),
@@ -193,10 +180,16 @@ mod tests {
             (-1.0, [-1.0, 0.0], "████"),
             (0.0, [0.0, 0.0], "    "),
             (f64::NAN, [0.0, 1.0], "    "),
-            (f64::MAX, [-f64::MAX, f64::MAX], "  ██"),
+            (f64::MAX, [-FARTHEST, FARTHEST], "  ██"),
             (5e-324, [0.0, 5e-324], "████"),
         ] {
-            assert_eq!(bar(value, range, 4), expected, "{value} in {range:?}");
+            let scale = Scale {
+                low,
+                high,
+                text: 0,
+                bar: 4,
+            };
+            assert_eq!(scale.bar(value), expected, "{value} from {low} to {high}");
         }
     }
 }

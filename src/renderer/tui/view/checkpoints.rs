@@ -41,8 +41,8 @@ fn title<'a>(directory: &'a str, scene: Scene<'a>, columns: usize) -> Line<'a> {
     if directory.is_empty() {
         return title.into();
     }
-    // A space before and behind.
-    let room = columns.saturating_sub(title.len() + 2);
+    // And for how many lines there is no room.
+    let room = columns.saturating_sub(title.len() + " + 99 more ".len() + 2);
     let directory = Span::raw(format!(" {}", fit::cut(directory, room)));
     Line::from(vec![Span::raw(title), directory.style(scene.theme.faint())])
 }
@@ -57,7 +57,6 @@ fn in_flight(saving: &InFlight, scene: Scene<'_>, columns: usize) -> Vec<Line<'s
         let rate = (saving.done as f64 / saving.seconds) as u64;
         facts.push(format!("{}/s", bytes(rate)).into());
     }
-    facts.push(format!("for {}", brief(saving.seconds)).into());
     let mut lines = fit::flow(facts, columns);
     lines.push(amount(saving, scene, columns));
     lines

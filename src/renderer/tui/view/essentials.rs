@@ -1,4 +1,4 @@
-//! The few words that matter most, for terminals that have no room for more.
+//! The few words that matter most, for terminals that have no room for panels.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -6,20 +6,43 @@ use ratatui::text::{Line, Span};
 
 use super::checkpoints::percent;
 use super::controls::ending;
-use super::fit;
+use super::metrics::Choice;
 use super::panel::put;
 use super::scene::Scene;
 use super::status::{facts, notices};
 use super::values::with_unit;
+use super::{fit, metrics};
 use crate::renderer::checkpoints::Checkpoints;
 use crate::renderer::figures::{bytes, count, duration};
 
-/// Draws as much as fits, the most important first. `metric` is the index of the chosen one.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, scene: Scene<'_>, metric: usize) {
+/// A plot of fewer rows is left out.
+const PLOT: u16 = 4;
+
+/// Draws as much as fits, the most important first, and below it the plot, if there is room left.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, scene: Scene<'_>, choice: &Choice) {
+    let lines = words(scene, choice.metric, area);
+    for (row, line) in lines.iter().enumerate() {
+        put(buffer, area, row, line);
+    }
+    let used = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(area.height);
+    let rest = Rect {
+        y: area.y + used,
+        height: area.height - used,
+        ..area
+    };
+    if let Some(metric) = scene.run.numeric.get(choice.metric)
+        && rest.height >= PLOT
+    {
+        metrics::content(buffer, rest, metric, choice.plot, scene);
+    }
+}
+
+fn words(scene: Scene<'_>, metric: usize, area: Rect) -> Vec<Line<'_>> {
     let columns = usize::from(area.width);
-    let notices = notices(scene).into_iter().map(|(notice, style)| {
-        let notice = fit::cut(&notice, columns).into_owned();
-        Line::styled(notice, style)
+    let rows = usize::from(area.height / 2).max(1);
+    let notices = notices(scene).into_iter().flat_map(|(notice, style)| {
+        let lines = fit::wrap(&notice, columns, rows).into_iter();
+        lines.map(move |line| Line::styled(line, style))
     });
     let mut facts = facts(scene);
     let doing = facts.remove(0);
@@ -30,9 +53,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, scene: Scene<'_>, metric: us
         .chain(checkpoints(scene))
         .chain([key(scene)])
         .chain(facts);
-    for (row, line) in fit::flow(words, columns).iter().enumerate() {
-        put(buffer, area, row, line);
-    }
+    fit::flow(words, columns)
 }
 
 /// How far it is, and how long it will take.

@@ -13,7 +13,7 @@ use crate::renderer::figures::count;
 use crate::renderer::run_state::NumericMetric;
 
 /// An area of fewer columns has no room for all kinds of plot beside the tabs, or for none.
-const WIDE: u16 = 60;
+const WIDE: u16 = 56;
 const NARROW: u16 = 36;
 /// An area of fewer rows has one row for what marks mean.
 const TALL: u16 = 12;
@@ -33,6 +33,11 @@ pub(super) enum Plot {
 impl Plot {
     /// All of them, in the order of their keys.
     pub(super) const ALL: [Plot; 3] = [Plot::Whole, Plot::Recent, Plot::Summary];
+
+    /// The one after it; after the last comes the first.
+    fn next(self) -> Plot {
+        Plot::ALL[(self as usize + 1) % Plot::ALL.len()]
+    }
 
     fn name(self) -> &'static str {
         match self {
@@ -101,7 +106,8 @@ fn kinds(
     chosen: Plot,
     clicks: &mut Clicks,
 ) -> u16 {
-    let shown = |plot: Plot| area.width >= WIDE || (area.width >= NARROW && plot == chosen);
+    let is_wide = area.width >= WIDE;
+    let shown = |plot: Plot| is_wide || (area.width >= NARROW && plot == chosen);
     let kinds = Plot::ALL
         .into_iter()
         .zip(1..)
@@ -125,7 +131,9 @@ fn kinds(
             ..area
         };
         put(buffer, place, 0, &text);
-        clicks.push((place, Click::Plot(plot)));
+        // Where only the chosen one is seen, a click turns to the next.
+        let chosen = if is_wide { plot } else { plot.next() };
+        clicks.push((place, Click::Plot(chosen)));
         x = place.right();
     }
     if width == 0 {
@@ -172,7 +180,7 @@ fn legend(buffer: &mut Buffer, area: Rect, metric: &NumericMetric, scene: Scene<
 }
 
 /// Draws the metric itself.
-fn content(buffer: &mut Buffer, area: Rect, metric: &NumericMetric, kind: Plot, scene: Scene<'_>) {
+pub(super) fn content(buffer: &mut Buffer, area: Rect, metric: &NumericMetric, kind: Plot, scene: Scene<'_>) {
     let most = usize::from(area.width) * 2;
     let curves = match kind {
         Plot::Whole => curves::whole(metric, most),

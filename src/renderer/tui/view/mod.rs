@@ -98,7 +98,7 @@ impl View {
         if places.is_some() {
             self.draw_parts(buffer, scene, log);
         } else {
-            essentials::draw(buffer, area, scene, self.choice.metric);
+            essentials::draw(buffer, area, scene, &self.choice);
         }
         if let Some(overlay) = self.overlay {
             overlay::draw(buffer, area, overlay, scene);

@@ -55,29 +55,15 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, overlay: Overlay, scene: Sce
         (Overlay::Quit, Role::Training) => (" Stop the training? ", &TRAINING[..]),
         (Overlay::Quit, Role::Watching) => (" Stop the run? ", &WATCHING[..]),
     };
-    let keys = choices
-        .iter()
-        .map(|(key, ..)| fit::columns(key))
-        .max()
-        .unwrap_or(0);
-    let words = choices
-        .iter()
-        .map(|(_, word, _)| word.len())
-        .max()
-        .unwrap_or(0);
-    let line = |(key, word, more): &Choice| {
-        Line::from(vec![
-            Span::styled(format!("{key:<keys$}"), scene.theme.strong()),
-            Span::raw(format!("  {word:<words$}  ")),
-            Span::styled(*more, scene.theme.faint()),
-        ])
-    };
-    let lines: Vec<Line<'_>> = choices.iter().map(line).collect();
-    let width = lines.iter().map(Line::width).max().unwrap_or(0) as u16 + 4;
-    let height = lines.len() as u16 + 2;
-    if width > area.width || height > area.height {
+    let boxed = [true, false].into_iter().find_map(|in_full| {
+        let lines = lines(choices, in_full, scene);
+        let width = lines.iter().map(Line::width).chain([title.len()]).max();
+        let (width, height) = (width.unwrap_or(0) as u16 + 4, lines.len() as u16 + 2);
+        (width <= area.width && height <= area.height).then_some((lines, width, height))
+    });
+    let Some((lines, width, height)) = boxed else {
         return bare(buffer, area, choices, scene);
-    }
+    };
     let place = Rect {
         x: area.x + (area.width - width) / 2,
         y: area.y + (area.height - height) / 2,
@@ -90,6 +76,21 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, overlay: Overlay, scene: Sce
     for (row, line) in lines.iter().enumerate() {
         put(buffer, place.inner(Margin::new(2, 1)), row, line);
     }
+}
+
+/// A line for each choice; in a word if not in full.
+fn lines(choices: &[Choice], in_full: bool, scene: Scene<'_>) -> Vec<Line<'static>> {
+    let keys = choices.iter().map(|(key, ..)| fit::columns(key)).max().unwrap_or(0);
+    let words = choices.iter().map(|(_, word, _)| word.len()).max().unwrap_or(0);
+    let lines = choices.iter().map(|(key, word, more)| {
+        let key = Span::styled(format!("{key:<keys$}"), scene.theme.strong());
+        if !in_full {
+            return Line::from(vec![key, Span::raw(format!("  {word}"))]);
+        }
+        let word = Span::raw(format!("  {word:<words$}  "));
+        Line::from(vec![key, word, Span::styled(*more, scene.theme.faint())])
+    });
+    lines.collect()
 }
 
 /// The same where there is no room for it: the words alone.

@@ -2,6 +2,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 use ratatui::text::Line;
 
 use crate::renderer::tui::theme::Theme;
@@ -32,18 +33,14 @@ impl<'a> Panel<'a> {
     fn draw(&self, buffer: &mut Buffer, area: Rect, theme: Theme) {
         rule(buffer, area, &self.title, theme);
         let content = below_rule(area);
-        let rows = usize::from(content.height);
-        let shown = if self.lines.len() > rows {
-            rows.saturating_sub(1)
-        } else {
-            rows
-        };
-        for (row, line) in self.lines.iter().take(shown).enumerate() {
+        for (row, line) in self.lines.iter().enumerate() {
             put(buffer, content, row, line);
         }
-        if self.lines.len() > rows {
-            let more = format!("+ {} more", self.lines.len() - shown);
-            put(buffer, content, shown, &Line::styled(more, theme.faint()));
+        let hidden = self.lines.len().saturating_sub(usize::from(content.height));
+        if hidden > 0 {
+            let more = Line::styled(format!(" + {hidden} more "), theme.faint());
+            let before = area.width.saturating_sub(more.width() as u16 + 1);
+            put(buffer, inset(area, before), 0, &more);
         }
     }
 }
@@ -113,7 +110,11 @@ fn inset(area: Rect, columns: u16) -> Rect {
 pub(super) fn put(buffer: &mut Buffer, area: Rect, row: usize, line: &Line<'_>) {
     let area = area.intersection(buffer.area);
     if row < usize::from(area.height) {
-        buffer.set_line(area.x, area.y + row as u16, line, area.width);
+        let y = area.y + row as u16;
+        let width = line.width().min(usize::from(area.width)) as u16;
+        // Nothing of what was drawn there before shines through.
+        buffer.set_style(Rect::new(area.x, y, width, 1), Style::reset());
+        buffer.set_line(area.x, y, line, area.width);
     }
 }
 
@@ -144,10 +145,10 @@ mod tests {
     fn what_there_is_no_room_for_is_counted() {
         let lines = (1..=5).map(|line| Line::from(line.to_string()));
         let panel = Panel::new("Kept", lines.collect());
-        let mut buffer = Buffer::empty(Rect::new(0, 0, 12, 4));
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 20, 4));
         let area = buffer.area;
         panel.draw(&mut buffer, area, Theme::PLAIN);
-        let mut expected = Buffer::with_lines(["─ Kept ─────", " 1", " 2", " + 3 more"]);
+        let mut expected = Buffer::with_lines(["─ Kept ── + 2 more ─", " 1", " 2", " 3"]);
         for (cell, expected) in buffer.content.iter().zip(&mut expected.content) {
             expected.modifier = cell.modifier;
         }

@@ -37,7 +37,8 @@ pub(super) fn facts(scene: Scene<'_>) -> Vec<Line<'static>> {
         let steps = steps.unwrap_or_default();
         facts.push(format!("step {}{steps}", count(run.step)).into());
         let until = run.end.as_ref().map_or(scene.now, |end| end.at);
-        facts.push(format!("for {}", duration(until - started)).into());
+        let word = if scene.is_over() { "took" } else { "for" };
+        facts.push(format!("{word} {}", duration(until - started)).into());
     }
     facts
 }
