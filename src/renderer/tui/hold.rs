@@ -273,7 +273,8 @@ pub(super) fn publish(hold: &Arc<Hold>) -> io::Result<()> {
     {
         // SAFETY: it is the pointer that was just made, and nobody else has seen it.
         drop(unsafe { Arc::from_raw(mine) });
-        return Err(io::ErrorKind::ResourceBusy.into());
+        let why = "another screen has the terminal";
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
     }
     Ok(())
 }

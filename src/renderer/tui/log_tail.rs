@@ -222,7 +222,7 @@ mod tests {
         );
         assert_eq!(
             printed("a long line\rshort"),
-            ["short line"],
+            ["shortg line"],
             "as on a terminal"
         );
         assert_eq!(printed("a long line\rshort\x1b[K"), ["short"]);

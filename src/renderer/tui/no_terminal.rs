@@ -12,7 +12,8 @@ pub(super) enum Terminal {}
 
 impl Terminal {
     pub(super) fn open(_capture: bool) -> io::Result<Terminal> {
-        Err(io::ErrorKind::Unsupported.into())
+        let why = "the screen needs a terminal as Unix knows it";
+        Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
 
     pub(super) fn is_ready(&mut self) -> io::Result<bool> {

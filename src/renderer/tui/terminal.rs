@@ -55,7 +55,8 @@ impl Terminal {
     pub(super) fn open(capture: bool) -> io::Result<Terminal> {
         // The hook of panics cannot be changed from a thread that panics.
         if !is_possible() || thread::panicking() {
-            return Err(io::ErrorKind::Unsupported.into());
+            let why = "standard output is no terminal that can show the screen";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         let hold = Arc::new(Hold::new(capture)?);
         let canvas = Canvas::new(area(hold.size()?))?;
