@@ -30,19 +30,24 @@ pub(super) fn run(arguments: &Export, screen: &mut Screen<'_>) -> Result<u8, Fai
         return Err(Failure::Failed(message));
     }
     let place = Place::at(&arguments.dir)?;
-    let (opened, bytes) = place.with(wanted, screen, |run, step, screen| {
+    let (opened, exported) = place.with(wanted, screen, |run, step, screen| {
         let opened = open(run, step)?;
         let total = opened.state.nbytes();
-        let bytes = screen.watched("exporting", Some(total), |watch| {
+        let exported = screen.watched("exporting", Some(total), |watch| {
             let export = if arguments.directory {
                 export_directory
             } else {
                 export_file
             };
             export(&Local::new(), &opened, out, arguments.force, watch)
-        })?;
-        Ok((opened, bytes))
+        });
+        match exported {
+            Err(error) if error.is_damage() => Err(error),
+            // What may not be written is no reason to pass over the checkpoint.
+            exported => Ok((opened, exported)),
+        }
     })?;
+    let bytes = exported?;
     if screen.is_json() {
         screen.document(&json!({
             "step": opened.info.step,

@@ -133,10 +133,10 @@ impl Run {
     /// # Errors
     ///
     /// As [`candidates`](Self::candidates). Damaged ones are left out, and so are, with a warning in the log, those
-    /// that there is no permission to read.
+    /// that there is no permission to read; [`RestoreError::Io`] if that leaves none.
     pub fn checkpoints(&self) -> Result<Vec<CheckpointInfo>, RestoreError> {
-        while_they_vanish(|| {
-            let (mut found, mut vanished) = (Vec::new(), false);
+        let (found, closed) = while_they_vanish(|| {
+            let (mut found, mut closed, mut vanished) = (Vec::new(), None, false);
             for step in self.candidates()? {
                 match self.info(step) {
                     Ok(info) => found.push(info),
@@ -146,12 +146,18 @@ impl Run {
                     }
                     Err(error) if error.may_be_passed_over() => {
                         log::warn!("checkpoint left out: {error}");
+                        closed = Some(error);
                     }
                     Err(error) => return Err(error),
                 }
             }
-            Ok((found, vanished))
-        })
+            Ok(((found, closed), vanished))
+        })?;
+        match closed {
+            // Not to be taken for a run that has not begun.
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
     }
 
     /// Whether there is nothing of that step any more.
@@ -185,9 +191,12 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// As [`candidates`](Self::candidates).
+    /// As [`checkpoints`](Self::checkpoints).
     pub fn latest(&self) -> Result<Option<CheckpointInfo>, RestoreError> {
-        self.latest_of(|_| true)
+        match self.latest_of(|_| true)? {
+            (None, Some(closed)) => Err(closed),
+            (found, _) => Ok(found),
+        }
     }
 
     /// The newest committed checkpoint, if it is later than `step`. Others are not looked into, so that this
@@ -197,31 +206,34 @@ impl Run {
     ///
     /// As [`candidates`](Self::candidates).
     pub fn latest_after(&self, step: u64) -> Result<Option<CheckpointInfo>, RestoreError> {
-        self.latest_of(|candidate| candidate > step)
+        Ok(self.latest_of(|candidate| candidate > step)?.0)
     }
 
+    /// The newest of those that are wanted; if there is none, also why the newest may not be read, if there is one
+    /// that may not.
     fn latest_of(
         &self,
         wanted: impl Fn(u64) -> bool,
-    ) -> Result<Option<CheckpointInfo>, RestoreError> {
+    ) -> Result<(Option<CheckpointInfo>, Option<RestoreError>), RestoreError> {
         while_they_vanish(|| {
-            let mut vanished = false;
+            let (mut closed, mut vanished) = (None, false);
             let mut steps = self.candidates()?;
             steps.retain(|&step| wanted(step));
             for step in steps.into_iter().rev() {
                 match self.info(step) {
-                    Ok(info) => return Ok((Some(info), false)),
+                    Ok(info) => return Ok(((Some(info), None), false)),
                     Err(error) if error.is_damage() => {
                         log::debug!("{error}");
                         vanished |= self.has_vanished(step);
                     }
                     Err(error) if error.may_be_passed_over() => {
                         log::warn!("checkpoint left out: {error}");
+                        closed.get_or_insert(error);
                     }
                     Err(error) => return Err(error),
                 }
             }
-            Ok((None, vanished))
+            Ok(((None, closed), vanished))
         })
     }
 
@@ -230,7 +242,7 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// As [`candidates`](Self::candidates).
+    /// As [`checkpoints`](Self::checkpoints).
     pub fn best(&self, metric: &str, mode: Mode) -> Result<Option<CheckpointInfo>, RestoreError> {
         let usable = |info: CheckpointInfo| {
             let value = info.metrics.get(metric).copied();

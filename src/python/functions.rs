@@ -10,7 +10,7 @@ use super::checkpointer::locked;
 use super::core::wait_snapshots;
 use super::crossing::crossing;
 use super::errors;
-use super::flatten::{Flattened, flatten};
+use super::flatten::{Flattened, flatten_and_hold};
 use super::info::CheckpointInfo;
 use super::restoring::{self, Request};
 use super::waiting::detach;
@@ -128,11 +128,12 @@ pub(super) fn save(
     crossing("save", || {
         let step = step.map(|step| count(step, "step")).transpose()?;
         let options = save_options(metrics, metadata, overwrite)?;
+        // It is read for as long as writing takes, while other threads go on.
         let Flattened {
             state,
             owners,
             lenders,
-        } = flatten(state, "state")?;
+        } = flatten_and_hold(state, "state")?;
         let ticket = Arc::new(Ticket::default());
         let saved = detach(py, || match step {
             None => {

@@ -1,12 +1,15 @@
 //! Calls fail, the process lives on and saves again, and then the power goes.
 
-use pitstop::storage::simulated::{Call, Fault};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pitstop::storage::simulated::{Call, Disk, Fault};
 
 use crate::campaign::run;
 use crate::life::Life;
 use crate::power::{at_each_call, cut};
 use crate::scenario::{Scenario, quick};
 use crate::time_limit::limited_to;
+use crate::world::RUN;
 
 /// Input/output error.
 const EIO: i32 = 5;
@@ -100,6 +103,51 @@ fn a_power_cut_after_several_calls_failed_takes_nothing() {
                     cuts += cut(scenario, &life, 1, &at);
                 }
                 (cuts, true)
+            })
+        });
+    });
+}
+
+/// From the `nth` sync of the run on, all of them fail, and nothing else does.
+fn fail_syncs(disk: &Disk, nth: usize) {
+    let syncs = AtomicUsize::new(0);
+    disk.on_call(move |_, call| {
+        let fails = is_sync_of_run(call) && syncs.fetch_add(1, Ordering::Relaxed) >= nth;
+        fails.then_some(Fault::Error(EIO))
+    });
+}
+
+fn is_sync_of_run(call: &Call) -> bool {
+    call.is("sync directory", RUN)
+}
+
+/// Where neither a change of names nor its way back can be synced, a power cut may leave either checkpoint with the
+/// name. So what was staged is not removed, though the names in memory are as they were.
+#[test]
+fn a_power_cut_after_a_replacement_could_not_be_taken_back_takes_nothing() {
+    let is_replacement = |scenario: &Scenario| {
+        scenario.name.starts_with("overwrite") && !scenario.name.contains("delete")
+    };
+    let scenarios: Vec<Scenario> = quick().into_iter().filter(is_replacement).collect();
+    assert_eq!(scenarios.len(), 2, "with exchange, and without");
+    limited_to(600, move || {
+        let title = "power cuts after a replacement in which syncs of the run failed for good";
+        run(title, &scenarios, |scenario| {
+            at_each_call(|nth| {
+                let mut life = scenario.begin();
+                let before = life.disk.calls().len();
+                fail_syncs(&life.disk, nth);
+                scenario.act(&mut life);
+                let calls = life.disk.calls();
+                let mut later = calls[before..].iter();
+                let failed = later.by_ref().filter(|call| is_sync_of_run(call)).nth(nth);
+                if failed.is_none() {
+                    return (0, false);
+                }
+                let at = format!("all syncs of the run failed from number {nth} on");
+                let removed = later.find(|call| call.operation.starts_with("remove"));
+                assert_eq!(removed, None, "{}; {at}", scenario.name);
+                (cut(scenario, &life, 50, &at), true)
             })
         });
     });

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pitstop::storage::simulated::{Call, Disk, Fault};
-use pitstop::{Checkpointer, RestoreError, Retention, Watch};
+use pitstop::{Checkpointer, Mode, RestoreError, Retention, Watch};
 
 use crate::life::Setting;
 use crate::time_limit::limited;
@@ -82,6 +82,27 @@ fn a_step_that_may_not_be_read_does_not_hide_the_others() {
             assert_eq!(listing.damaged.len() as u64, 3 - listed);
             assert!(matches!(run.open(3, true), Err(RestoreError::Io(_))));
         }
+    });
+}
+
+/// It had no checkpoints then, and a script that asked for the latest began from zero.
+#[test]
+fn a_run_of_which_nothing_may_be_read_is_not_taken_for_an_empty_one() {
+    limited(|| {
+        let disk = run_with(2, Setting::PLAIN);
+        disk.on_call(|_, call| {
+            let closed = call.operation == "open" && call.path.ends_with("manifest.json");
+            closed.then_some(Fault::Error(EACCES))
+        });
+        let run = look(&disk);
+        assert!(matches!(run.latest(), Err(RestoreError::Io(_))));
+        assert!(matches!(run.checkpoints(), Err(RestoreError::Io(_))));
+        let best = run.best("loss", Mode::Min);
+        assert!(matches!(best, Err(RestoreError::Io(_))));
+        let newest = run.newest_intact(|step| run.open(step, true));
+        assert!(matches!(newest, Err(RestoreError::Io(_))));
+        // That says nothing of the steps before, which are not looked into.
+        assert_eq!(run.latest_after(1).unwrap(), None);
     });
 }
 

@@ -184,6 +184,32 @@ def test_attributes_that_follow_from_the_fields_are_no_hindrance(round_trip):
     assert_same({"square": types.SimpleNamespace(side=3)}, round_trip({"square": square}))
 
 
+class Whole:
+    """A descriptor, as the documentation of dataclasses has one: it keeps a field under another name."""
+
+    def __set_name__(self, owner, name):
+        self.name = "_" + name
+
+    def __get__(self, instance, owner=None):
+        return 0 if instance is None else getattr(instance, self.name)
+
+    def __set__(self, instance, value):
+        setattr(instance, self.name, int(value))
+
+
+Counted = dataclasses.make_dataclass("Counted", [("count", int, Whole())])
+
+
+def test_what_a_descriptor_keeps_of_a_field_is_no_hindrance(round_trip):
+    """It was taken for an attribute that is no field."""
+    counted = Counted(3)
+    assert vars(counted) == {"_count": 3}
+    assert_same({"counted": types.SimpleNamespace(count=3)}, round_trip({"counted": counted}))
+    counted._other = 4
+    with pytest.raises(pitstop.UnsupportedTypeError, match="attribute _other"):
+        round_trip({"counted": counted})
+
+
 class Color(enum.Enum):
     RED = 1
 

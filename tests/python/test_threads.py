@@ -5,6 +5,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import child
 import disk
 import numpy as np
 import pitstop
@@ -342,3 +343,32 @@ def test_what_others_change_meanwhile_is_never_committed_damaged(run, limit):
     assert disk.whole_steps(run) == saved
     assert all("changing: it was changed while it was written" in refusal for refusal in refusals)
     assert limit is not None or not refusals
+
+
+RESIZED = """
+    import sys, threading
+    from pathlib import Path
+    import disk, numpy as np, pitstop
+
+    directory, array = Path(sys.argv[1]), np.ones(16 << 20)
+
+    def resize():
+        # From then on it is written.
+        while not disk.leftovers(directory):
+            pass
+        try:
+            array.resize(1, refcheck=False)
+        except ValueError:
+            print("refused")
+
+    thread = threading.Thread(target=resize, daemon=True)
+    thread.start()
+    pitstop.save(directory / "single", {"array": array})
+    thread.join(20)
+    print(pitstop.restore(directory / "single")["array"].sum() / array.size)
+"""
+
+
+def test_another_thread_cannot_free_an_array_while_it_is_written(tmp_path):
+    """`pitstop.save` held the array, but not its memory."""
+    assert child.run(RESIZED, tmp_path).split() == ["refused", "1.0"]

@@ -53,8 +53,8 @@ pub(super) fn makes_named_tuple(
     is_name(name)
 }
 
-/// An attribute of `object` that is none of its `fields`. What `functools.cached_property` keeps, and names that
-/// are Python's own, do not count.
+/// An attribute of `object` that is none of its `fields`. What `functools.cached_property` keeps, what a descriptor
+/// keeps of a field, and names that are Python's own, do not count.
 pub(super) fn further_attribute<'py>(
     object: &Bound<'py, PyAny>,
     fields: &[(Bound<'py, PyAny>, Bound<'py, PyAny>)],
@@ -67,18 +67,28 @@ pub(super) fn further_attribute<'py>(
         return Ok(None);
     };
     let rest = attributes.copy()?;
+    let mut elsewhere = Vec::new();
     for (name, _) in fields {
         if rest.contains(name)? {
             rest.del_item(name)?;
+        } else {
+            elsewhere.push(text(name)?);
         }
     }
+    // A descriptor, such as a property, keeps its field under a name like it, maybe a private one of its class.
+    let is_field = |spelled: &str| {
+        let mut fields = elsewhere.iter();
+        fields.any(|field| {
+            spelled == format!("_{field}") || spelled.ends_with(&format!("__{field}"))
+        })
+    };
     for name in rest.keys() {
         let spelled = text(&name)?;
         let kept = object.get_type().getattr_opt(spelled.as_str())?;
         let cached = py.import("functools")?.getattr("cached_property")?;
         let is_cached = kept.map_or(Ok(false), |kept| kept.is_instance(&cached))?;
         let is_pythons_own = spelled.starts_with("__") && spelled.ends_with("__");
-        if !(is_cached || is_pythons_own) {
+        if !(is_cached || is_pythons_own || is_field(&spelled)) {
             return Ok(Some(spelled));
         }
     }
