@@ -121,6 +121,7 @@ class Terminal:
 
     def click(self, text):
         """Clicks on the first place where the screen shows it."""
+        self.wait_for(text)
         lines = self.text.splitlines()
         row = next(number for number, line in enumerate(lines) if text in line)
         place = f"{lines[row].index(text) + 1};{row + 1}"

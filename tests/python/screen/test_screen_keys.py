@@ -20,7 +20,7 @@ def killed(printed):
 
 
 def test_metrics_have_tabs_and_plots_to_choose_from_by_key_and_by_mouse():
-    with training() as terminal:
+    with training(columns=140) as terminal:
         up(terminal)
         terminal.wait_for("[loss]")
         terminal.wait_for("[1 whole]")
