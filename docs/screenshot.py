@@ -9,6 +9,7 @@ lines, blocks and braille dots as shapes, so that they meet whatever the font is
 
 import argparse
 import collections
+import contextlib
 import html
 import sys
 import tempfile
@@ -25,7 +26,7 @@ sys.path.append(str(HERE.parent / "tests" / "python" / "screen"))
 
 from terminal import Screen, Terminal
 
-DIGITS = [sys.executable, str(HERE.parent / "examples" / "train_digits.py"), "--screen", "--pace", "0.01"]
+DIGITS = [sys.executable, str(HERE.parent / "examples" / "train_digits.py"), "--screen", "--pace", "0.005"]
 
 WIDTH, HEIGHT = 8, 17  # of a cell, in pixels
 FONT = 13.33  # a letter of most monospace fonts is 0.6 of it wide
@@ -67,13 +68,13 @@ def main():
     parser.add_argument("--output", type=Path, default=HERE / "screen.svg")
     parser.add_argument("--columns", type=int, default=110)
     parser.add_argument("--lines", type=int, default=32)
-    parser.add_argument("--after", type=float, default=12, help="seconds until the picture is taken")
+    parser.add_argument("--after", type=float, default=20, help="seconds until the picture is taken")
     parser.add_argument("--keys", default="", help="typed a second before")
     parser.add_argument("command", nargs="*", help="what is run; default: examples/train_digits.py")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        run = Path(directory) / "run"
-        command = options.command or [*DIGITS, "--dir", str(run), "--steps", "3000"]
+    options.output = options.output.resolve()
+    with tempfile.TemporaryDirectory() as directory, contextlib.chdir(directory):
+        command = options.command or [*DIGITS, "--steps", "3000"]
         screen = photograph(command, options.columns, options.lines, options.after, options.keys)
     options.output.write_text(svg(screen))
     print(f"{options.output}: {options.columns} x {options.lines} cells")
