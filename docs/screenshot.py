@@ -21,11 +21,11 @@ from pathlib import Path
 import pyte
 from pyte.graphics import FG_BG_256
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "tests" / "python" / "screen"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "python" / "screen"))
 
 from terminal import Screen, Terminal
 
+HERE = Path(__file__).resolve().parent
 DIGITS = [sys.executable, str(HERE.parent / "examples" / "train_digits.py"), "--screen", "--pace", "0.005"]
 
 WIDTH, HEIGHT = 8, 17  # of a cell, in pixels
@@ -105,7 +105,7 @@ def svg(screen):
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
             f'width="{width}" height="{height}" font-size="{FONT}" '
-            'font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, \'DejaVu Sans Mono\', monospace">',
+            "font-family=\"ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace\">",
             f'<rect width="{width}" height="{height}" rx="8" fill="{GROUND}"/>',
             f'<g transform="translate({MARGIN} {MARGIN})">',
             *shapes.paths(),

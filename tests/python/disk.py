@@ -9,7 +9,6 @@ from pathlib import Path
 import pitstop
 import pytest
 
-
 EVENTS = "events.jsonl"  # what a renderer leaves beside the checkpoints
 
 

@@ -3,8 +3,8 @@
 
 python tests/torture/screen_kills.py --kills 100 --megabytes 40
 
-After each kill the terminal must be as it was, what was printed must have reached it, and each checkpoint that is
-left must be right to the last bit; then the run is resumed.
+After each kill the terminal must be as it was, what was printed must have reached it, and each checkpoint
+that is left must be right to the last bit; then the run is resumed.
 """
 
 import argparse
@@ -21,10 +21,9 @@ import threading
 import time
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1] / "python"
-sys.path[:0] = [str(TESTS), str(TESTS / "screen")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python" / "screen"))
 
-import disk
 import known
 import pitstop
 import witness
@@ -183,7 +182,7 @@ def heard(said):
 
 
 def watch_saves(terminal, said, count):
-    """Waits until the trainer has begun to save so many times more; returns how long one takes, in seconds."""
+    """Waits until the trainer has begun so many more saves; returns how long one takes, in seconds."""
     began, enough = time.monotonic(), heard(said).count("saving") + count
     terminal.wait_until(lambda: heard(said).count("saving") >= enough, f"{count} more saves")
     return (time.monotonic() - began) / count
