@@ -21,11 +21,12 @@ KILLED = "Killing training from user input."
 @pytest.fixture(autouse=True)
 def handler():
     """The handler of SIGINT, which each test leaves as it found it."""
-    before = signal.getsignal(signal.SIGINT)
-    yield before
+    # In a job that a shell runs in the background it would be ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
     after = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, before)
-    assert after is before
+    assert after is signal.default_int_handler
 
 
 def interrupt():
