@@ -37,16 +37,15 @@ def main():
         print("torch: not there")
     else:
         ones["0-d tensor of torch"] = torch.tensor(0.5)
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        pitstop.Renderer(directory=directory, plain=True) as screen,
-    ):
+    found = []
+    with tempfile.TemporaryDirectory() as run, pitstop.Renderer(directory=run, plain=True) as screen:
         for name, one in ones.items():
             metrics = ({f"metric_{number}": one for number in range(count)} for count in (1, 3, 10))
             costs = [cost(functools.partial(screen.log, **some)) for some in metrics]
-            print(f"{name}: 1, 3, 10 values: " + ", ".join(f"{cost:.2f}" for cost in costs))
+            found.append(f"{name}: 1, 3, 10 values: " + ", ".join(f"{cost:.2f}" for cost in costs))
         items = iter(screen.track(range(10**9), "valid"))
-        print(f"an item of track: {cost(lambda: next(items)):.2f}")
+        found.append(f"an item of track: {cost(lambda: next(items)):.2f}")
+    print(*found, sep="\n")
 
 
 if __name__ == "__main__":

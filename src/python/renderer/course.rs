@@ -131,7 +131,7 @@ impl Course {
         tell(Event::Epoch { epoch });
     }
 
-    /// The item that was handed out last is done with.
+    /// The item that was handed out last is done with, and so are the passes inside this one.
     pub(super) fn finish_item(&mut self, id: u64, tell: Tell<'_>) {
         let Some(pass) = self.innermost(id, tell) else {
             return;
@@ -165,8 +165,10 @@ impl Course {
         self.passes.last_mut()
     }
 
-    /// A pass is over, with all that are inside it; `whole`: there was nothing left to pass over.
+    /// A pass is over, with all that are inside it; `whole`: there was nothing left to pass over. Loops are left where
+    /// an item is done with, as a rule.
     pub(super) fn close(&mut self, id: u64, whole: bool, tell: Tell<'_>) {
+        self.finish_item(id, tell);
         let Some(index) = self.passes.iter().position(|pass| pass.id == id) else {
             return;
         };
@@ -321,7 +323,7 @@ mod tests {
         let (mut course, mut told) = (Course::new(Some(2), None, 0, 0), Told::default());
         pass(&mut course, &mut told, Split::Train, 2, false);
         course.end(true, &mut told.tell());
-        assert_eq!(told.take(), "start 0 0, +train 0/2, 1 @1, -");
+        assert_eq!(told.take(), "start 0 0, +train 0/2, 1 @1, 2 @2, -");
         // What failed in its validation is not counted either.
         let mut course = Course::new(None, None, 3, 30);
         pass(&mut course, &mut told, Split::Train, 1, true);
