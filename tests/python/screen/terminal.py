@@ -64,7 +64,7 @@ class Terminal:
             maxread=1 << 16,
         )
         self.program.delaybeforesend = None
-        self.before = termios.tcgetattr(self.program.child_fd)
+        self.before = new_modes()
 
     def __enter__(self):
         return self
@@ -163,6 +163,15 @@ class Terminal:
         changed = zip(FLAGS, self.before, now, strict=True)
         found += [f"{flag}: {now} instead of {before}" for flag, before, now in changed if now != before]
         return found
+
+
+def new_modes():
+    """Those of a terminal that nobody has used; of one where a program runs it may be too late to ask."""
+    ends = os.openpty()
+    modes = termios.tcgetattr(ends[1])
+    for end in ends:
+        os.close(end)
+    return modes
 
 
 def python(program, *arguments, **how):
