@@ -47,9 +47,13 @@ fn starts(dir: &Path) -> Vec<u64> {
     let events = fs::read_to_string(dir.join(EVENTS)).unwrap();
     let events = events.lines().map(serde_json::from_str::<Value>);
     let events: Vec<Value> = events.map(Result::unwrap).collect();
-    assert_eq!(events.last().unwrap()["event"], "end", "{events:?}");
-    let starts = events.iter().filter(|it| it["event"] == "start");
-    starts.map(|it| it["step"].as_u64().unwrap()).collect()
+    let of = |kind| events.iter().filter(move |it| it["event"] == kind);
+    let starts: Vec<u64> = of("start").map(|it| it["step"].as_u64().unwrap()).collect();
+    assert_eq!(of("end").count(), starts.len());
+    // Whoever watched has seen the last checkpoint.
+    let last = of("checkpoints").next_back().unwrap();
+    assert_eq!(last["last"]["step"], newest(dir).0);
+    starts
 }
 
 fn newest(dir: &Path) -> (u64, State) {
