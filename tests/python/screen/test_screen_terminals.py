@@ -8,7 +8,7 @@ import time
 
 import pytest
 from terminal import LIMIT, MOMENT, Terminal, python
-from training import STILL, command, endless, ended, stopped, training, up
+from training import STILL, command, ended, endless, stopped, training, up
 
 
 def test_the_screen_follows_the_terminal_as_it_is_resized():
@@ -139,7 +139,8 @@ def test_a_program_in_the_background_gets_lines():
 
 def shell():
     """A shell in which programs can be stopped and go on."""
-    terminal = Terminal(["/bin/bash", "--norc", "--noprofile", "-i"], env={"PS1": "> ", "INPUTRC": "/dev/null"})
+    words = ["/bin/bash", "--norc", "--noprofile", "-i"]
+    terminal = Terminal(words, env={"PS1": "> ", "INPUTRC": "/dev/null"})
     terminal.wait_for(">")
     # Its own way to tell pasted text from keys.
     terminal.type("bind 'set enable-bracketed-paste off'; clear\n")
