@@ -1,6 +1,5 @@
 //! `Renderer`: shows a run while it trains, and lets a person stop or kill it.
 
-mod course;
 mod killing;
 mod lines;
 mod stage;
@@ -19,8 +18,7 @@ use super::checkpointer::AsyncCheckpointer;
 use super::crossing::crossing;
 use super::interrupter::Interrupter;
 use super::known::{text, type_name};
-use crate::renderer::{Event, Goal, KILLING, Metric, Split};
-use course::Course;
+use crate::renderer::{Course, Event, Goal, KILLING, Metric, Split};
 use stage::{Setup, Stage};
 use tracking::Track;
 use values::Value;

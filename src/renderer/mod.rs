@@ -9,6 +9,8 @@
 
 mod checkpoints;
 mod control;
+#[cfg(any(feature = "python", test))]
+mod course;
 mod display;
 mod event;
 mod figures;
@@ -24,6 +26,8 @@ mod watch;
 
 pub use checkpoints::{Checkpoints, Committed, InFlight, Kept};
 pub use control::{KILLING, STOPPING};
+#[cfg(feature = "python")]
+pub(crate) use course::Course;
 pub use event::{Event, Goal, Metric, Split};
 pub use journal::EVENTS;
 pub use monitor::{Monitor, Monitored};

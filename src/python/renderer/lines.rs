@@ -97,35 +97,3 @@ fn unless_unwritable(py: Python<'_>, outcome: PyResult<()>) -> PyResult<()> {
         _ => Ok(()),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_whole_lines_are_taken_and_the_rest_waits() {
-        let mut lines = Lines::default();
-        lines.write_all(b"epoch 1\nepo").expect("it takes all");
-        assert_eq!(lines.take().as_deref(), Some(&b"epoch 1\n"[..]));
-        assert_eq!(lines.take(), None);
-        lines.write_all(b"ch 2\n").expect("it takes all");
-        assert_eq!(lines.take().as_deref(), Some(&b"epoch 2\n"[..]));
-        assert!(!lines.0.any.load(Ordering::Acquire));
-    }
-
-    #[test]
-    fn what_nobody_takes_is_bounded() {
-        let mut lines = Lines::default();
-        let line = [b'x'; 1000];
-        for _ in 0..2 * CAPACITY / line.len() {
-            lines.write_all(&line).expect("it never refuses");
-        }
-        assert!(
-            lines
-                .0
-                .bytes
-                .lock()
-                .is_ok_and(|bytes| bytes.len() <= CAPACITY)
-        );
-    }
-}

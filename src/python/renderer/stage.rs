@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use super::course::Course;
 use super::killing::{self, Handler, Kill};
 use super::lines::{Lines, flush_standard_streams, stdout_is_of_the_process};
 use crate::checkpointer::Interrupter;
 use crate::python::waiting::{MOMENT, detach, until};
 use crate::python::{errors, logging};
-use crate::renderer::{Checkpoints, Event, Monitor, Screen, ScreenOptions, default_renderer};
+use crate::renderer::{
+    Checkpoints, Course, Event, Monitor, Screen, ScreenOptions, default_renderer,
+};
 
 /// What a screen is opened with.
 pub(super) struct Setup {

@@ -1,10 +1,10 @@
-//! Where a run is, as a loop in Python tells it: items that are handed out become steps, passes and epochs.
+//! Where a run is, as a loop tells it that hands out items: they become steps, passes and epochs.
 
-use crate::renderer::{Event, Split};
+use super::event::{Event, Split};
 
 /// Where a run is. Every call hands the events that it amounts to over to `tell`.
 #[derive(Debug, Default)]
-pub(super) struct Course {
+pub(crate) struct Course {
     epochs: Option<u64>,
     steps: Option<u64>,
     /// Epochs that are done.
@@ -53,7 +53,7 @@ struct Pass {
 type Tell<'a> = &'a mut dyn FnMut(Event);
 
 impl Course {
-    pub(super) fn new(epochs: Option<u64>, steps: Option<u64>, epoch: u64, step: u64) -> Course {
+    pub(crate) fn new(epochs: Option<u64>, steps: Option<u64>, epoch: u64, step: u64) -> Course {
         Course {
             epochs,
             steps,
@@ -64,12 +64,12 @@ impl Course {
     }
 
     /// Steps that are done, the one that is worked on included.
-    pub(super) fn step(&self) -> u64 {
+    pub(crate) fn step(&self) -> u64 {
         self.step
     }
 
     /// The run begins, or turns out to go on from somewhere else. What is not given is as it was.
-    pub(super) fn start(&mut self, epoch: Option<u64>, step: Option<u64>, tell: Tell<'_>) {
+    pub(crate) fn start(&mut self, epoch: Option<u64>, step: Option<u64>, tell: Tell<'_>) {
         self.epoch = epoch.unwrap_or(self.epoch);
         self.step = step.unwrap_or(self.step);
         self.trained = Trained::NotYet;
@@ -85,14 +85,14 @@ impl Course {
 
     /// Says that the run begins, unless that was said. Not before there is something to tell: by then the user may
     /// have said where it begins, and a wrong place would cost the history of a run that goes on.
-    pub(super) fn begin(&mut self, tell: Tell<'_>) {
+    pub(crate) fn begin(&mut self, tell: Tell<'_>) {
         if self.stage == Stage::Ahead {
             self.start(None, None, tell);
         }
     }
 
     /// A pass begins; returns what it is known by. One over the same split that is still open is over.
-    pub(super) fn open(
+    pub(crate) fn open(
         &mut self,
         split: Split,
         done: u64,
@@ -132,7 +132,7 @@ impl Course {
     }
 
     /// The item that was handed out last is done with, and so are the passes inside this one.
-    pub(super) fn finish_item(&mut self, id: u64, tell: Tell<'_>) {
+    pub(crate) fn finish_item(&mut self, id: u64, tell: Tell<'_>) {
         let Some(pass) = self.innermost(id, tell) else {
             return;
         };
@@ -145,7 +145,7 @@ impl Course {
     }
 
     /// Another item is handed out.
-    pub(super) fn begin_item(&mut self, id: u64) {
+    pub(crate) fn begin_item(&mut self, id: u64) {
         let Some(pass) = self.passes.iter_mut().find(|pass| pass.id == id) else {
             return;
         };
@@ -167,7 +167,7 @@ impl Course {
 
     /// A pass is over, with all that are inside it; `whole`: there was nothing left to pass over. Loops are left where
     /// an item is done with, as a rule.
-    pub(super) fn close(&mut self, id: u64, whole: bool, tell: Tell<'_>) {
+    pub(crate) fn close(&mut self, id: u64, whole: bool, tell: Tell<'_>) {
         self.finish_item(id, tell);
         let Some(index) = self.passes.iter().position(|pass| pass.id == id) else {
             return;
@@ -193,7 +193,7 @@ impl Course {
 
     /// `done` items of the innermost pass are done. They are the steps too, if it is one of training, unless `step`
     /// says how many there are.
-    pub(super) fn progress(&mut self, done: u64, step: Option<u64>, tell: Tell<'_>) {
+    pub(crate) fn progress(&mut self, done: u64, step: Option<u64>, tell: Tell<'_>) {
         self.begin(tell);
         if step.is_some() {
             self.counts_steps = true;
@@ -211,14 +211,14 @@ impl Course {
     }
 
     /// The innermost pass is over.
-    pub(super) fn close_innermost(&mut self, tell: Tell<'_>) {
+    pub(crate) fn close_innermost(&mut self, tell: Tell<'_>) {
         if let Some(id) = self.passes.last().map(|pass| pass.id) {
             self.close(id, true, tell);
         }
     }
 
     /// The user says how many steps are done. If it is the first that is heard of the run, that began a step before.
-    pub(super) fn set_step(&mut self, step: u64, tell: Tell<'_>) {
+    pub(crate) fn set_step(&mut self, step: u64, tell: Tell<'_>) {
         self.counts_steps = true;
         if self.stage == Stage::Ahead && (self.epoch, self.step) == (0, 0) {
             self.step = step.saturating_sub(1);
@@ -232,19 +232,19 @@ impl Course {
     }
 
     /// The user says how many epochs are done.
-    pub(super) fn set_epoch(&mut self, epoch: u64, tell: Tell<'_>) {
+    pub(crate) fn set_epoch(&mut self, epoch: u64, tell: Tell<'_>) {
         self.begin(tell);
         self.counts_epochs = true;
         self.count_epoch(epoch, tell);
     }
 
     /// What a value without a split was measured on.
-    pub(super) fn split(&self) -> Split {
+    pub(crate) fn split(&self) -> Split {
         self.passes.last().map_or(Split::Train, |pass| pass.split)
     }
 
     /// The run is over; returns false if that was said before.
-    pub(super) fn end(&mut self, well: bool, tell: Tell<'_>) -> bool {
+    pub(crate) fn end(&mut self, well: bool, tell: Tell<'_>) -> bool {
         if self.stage == Stage::Over {
             return false;
         }
