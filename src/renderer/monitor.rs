@@ -179,16 +179,16 @@ impl Monitor {
 
     /// How checkpoints stand. Reads a few manifests after a save has ended, else nothing; waits for no save.
     pub fn look(&self) -> Checkpoints {
-        let mut shelf = lock(&self.shelf);
+        let mut checkpoints = lock(&self.shelf);
         let mut watched = self.watched();
         watched.settle();
         let mut seen = watched.tell(self.run.directory().display().to_string());
         let news = std::mem::take(&mut watched.news);
         let retention = watched.retention.clone();
         drop(watched);
-        shelf.look(&self.run, &news, &retention);
-        seen.kept.clone_from(&shelf.kept);
-        seen.last = seen.last.or_else(|| shelf.newest());
+        checkpoints.look(&self.run, &news, &retention);
+        seen.kept.clone_from(&checkpoints.kept);
+        seen.last = seen.last.or_else(|| checkpoints.newest());
         seen
     }
 
@@ -225,7 +225,7 @@ impl Watched {
                 at: seconds_since_1970(info.created),
                 bytes: info.nbytes,
                 // Noted when the training goes on, which may be later than the commit.
-                stall: (!stall.is_zero()).then(|| stall.as_secs_f64()),
+                stall: (!stall.is_zero()).then_some(stall.as_secs_f64()),
                 durable: stats.durable.map(|durable| durable.as_secs_f64()),
             });
             if !std::mem::replace(&mut current.is_counted, true) {

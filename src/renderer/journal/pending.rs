@@ -40,7 +40,7 @@ struct Value {
 #[derive(Debug, Default)]
 struct Mean {
     count: u64,
-    mean: f64,
+    value: f64,
     /// Where the last one was measured.
     at: f64,
     step: u64,
@@ -210,7 +210,7 @@ impl Value {
         let mean = (finite.count > 0).then_some(Point {
             at: finite.at,
             step: finite.step,
-            value: finite.mean,
+            value: finite.value,
         });
         let mut points: Vec<Point> = mean.into_iter().chain(not_finite).collect();
         points.sort_by_key(|point| point.step);
@@ -232,7 +232,7 @@ impl Mean {
         self.count += 1;
         // Divided first, so that no sum is too large.
         let count = self.count as f64;
-        self.mean += value / count - self.mean / count;
+        self.value += value / count - self.value / count;
     }
 }
 

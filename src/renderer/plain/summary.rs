@@ -114,5 +114,8 @@ fn checkpoints(checkpoints: &Checkpoints) -> String {
     if let Some(last) = &checkpoints.last {
         let _ = write!(line, "; the last is step {}", count(last.step));
     }
+    if let Some(in_flight) = &checkpoints.in_flight {
+        let _ = write!(line, "; step {} is being saved", count(in_flight.step));
+    }
     line
 }

@@ -1,6 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::renderer::checkpoints::InFlight;
 use crate::renderer::event::{Event, Goal, Metric};
 
 /// What was written, to look at.
@@ -413,6 +414,18 @@ fn the_summary_knows_how_checkpoints_ended() {
         run.apply(0.0, event);
     }
     let line = "  checkpoints: 1,200 saved, 2 failed; the last is step 12,000";
+    assert_eq!(summary_lines(&run)[1..], [line]);
+
+    run.apply(
+        0.0,
+        Event::Saving(InFlight {
+            step: 12_500,
+            done: 1,
+            total: 2,
+            seconds: 0.5,
+        }),
+    );
+    let line = format!("{line}; step 12,500 is being saved");
     assert_eq!(summary_lines(&run)[1..], [line]);
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::now;
 use crate::checkpointer::panic::catch;
-use crate::renderer::checkpoints::Checkpoints;
+use crate::renderer::checkpoints::{Checkpoints, InFlight};
 use crate::renderer::control::{Control, KILLING, Request};
 use crate::renderer::display::Display;
 use crate::renderer::event::Event;
@@ -27,6 +27,8 @@ const FRAME: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_secs(1);
 /// How often it looks whether a watcher has asked the run to stop.
 const ASKED: Duration = Duration::from_millis(500);
+/// For so long the end of a run waits for its last save, which then is part of what is shown.
+const LAST_SAVE: Duration = Duration::from_secs(1);
 
 /// What the training tells the thread.
 pub(super) enum Message {
@@ -52,6 +54,8 @@ pub(super) struct Host {
     /// The display is kept after a run that ended well.
     is_kept: bool,
     is_finishing: bool,
+    /// When the run was over.
+    ended: Option<Instant>,
     /// Something is not drawn yet.
     has_news: bool,
     drawn: Pace,
@@ -92,6 +96,7 @@ impl Host {
             checkpoints: None,
             is_kept: false,
             is_finishing: false,
+            ended: None,
             has_news: false,
             drawn: Pace::default(),
             looked: Pace::default(),
@@ -125,8 +130,8 @@ impl Host {
         while !self.turn() {
             thread::park_timeout(TICK);
         }
-        self.looked = Pace::default();
-        self.look_at_checkpoints();
+        self.look_at_checkpoints_now();
+        self.forget_the_save_in_flight();
         self.write_journal(Writer::flush);
     }
 
@@ -198,6 +203,14 @@ impl Host {
     }
 
     fn take(&mut self, at: f64, event: Event) {
+        match event {
+            Event::Start { .. } => self.ended = None,
+            Event::End { .. } => {
+                self.look_at_checkpoints_now();
+                self.ended = Some(Instant::now());
+            }
+            _ => {}
+        }
         if self.run.has_room_for(&event) {
             self.write_journal(|journal| journal.write(at, &event));
         }
@@ -218,8 +231,31 @@ impl Host {
 
     /// Whether the display is kept although the run is over.
     fn stays(&self) -> bool {
+        if self.control.is_killed() {
+            return false;
+        }
         let ended_well = matches!(&self.run.end, Some(end) if end.error.is_none());
-        self.is_kept && ended_well && !self.control.is_killed()
+        (self.is_kept && ended_well) || self.waits_for_the_last_save()
+    }
+
+    fn waits_for_the_last_save(&self) -> bool {
+        let ended_just_now = self.ended.is_some_and(|ended| ended.elapsed() < LAST_SAVE);
+        ended_just_now && self.checkpoints.is_some() && self.in_flight().is_some()
+    }
+
+    fn in_flight(&self) -> Option<&InFlight> {
+        self.run.checkpoints.as_ref()?.in_flight.as_ref()
+    }
+
+    /// Whoever reads the events of a run that is over would take it for under way for ever.
+    fn forget_the_save_in_flight(&mut self) {
+        if self.in_flight().is_some()
+            && let Some(known) = &self.run.checkpoints
+        {
+            let mut checkpoints = known.clone();
+            checkpoints.in_flight = None;
+            self.take(now(), Event::Checkpoints(checkpoints));
+        }
     }
 
     fn answer_requests(&mut self) {
@@ -256,6 +292,11 @@ impl Host {
             let message = message.unwrap_or_else(|| "The training was asked to stop.".to_owned());
             self.take(now(), Event::Stopping { message });
         }
+    }
+
+    fn look_at_checkpoints_now(&mut self) {
+        self.looked = Pace::default();
+        self.look_at_checkpoints();
     }
 
     fn look_at_checkpoints(&mut self) {

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tempfile::TempDir;
 
 use super::*;
+use crate::renderer::checkpoints::InFlight;
 use crate::renderer::control::{Request, STOPPING};
 use crate::renderer::event::Split;
 use crate::renderer::journal::{self, EVENTS, Reader};
@@ -479,6 +480,47 @@ fn how_checkpoints_stand_is_shown_and_written_also_after_the_end() {
             _ => None,
         });
     assert_eq!(last, Some(3));
+}
+
+/// Whoever closes the screen before the checkpointer, as nested `with` blocks do, has the last save in flight.
+#[test]
+fn the_end_waits_for_the_last_save_though_not_for_ever() {
+    for lands in [true, false] {
+        let (stage, directory) = (Stage::default(), tempfile::tempdir().unwrap());
+        let shown = stage.clone();
+        let mut looks = 0;
+        let screen = stage.screen(ScreenOptions {
+            checkpoints: Some(Box::new(move || {
+                // Under way until some looks after the run was over.
+                looks += u64::from(shown.script().last_draws > 0);
+                let has_landed = lands && looks > 1;
+                let in_flight = InFlight {
+                    step: 600,
+                    done: 1,
+                    total: 2,
+                    seconds: 0.5,
+                };
+                Checkpoints {
+                    saved: u64::from(has_landed),
+                    in_flight: (!has_landed).then_some(in_flight),
+                    ..Checkpoints::default()
+                }
+            })),
+            ..into(&directory)
+        });
+        screen.send(start(0));
+        screen.close();
+        assert_eq!(stage.script().committed, u64::from(lands));
+        let last = events(directory.path()).into_iter().rev();
+        let mut told = last.filter_map(|event| match event {
+            Event::Checkpoints(checkpoints) => Some(checkpoints),
+            _ => None,
+        });
+        assert_eq!(
+            told.next().map(|told| (told.saved, told.in_flight)),
+            Some((u64::from(lands), None))
+        );
+    }
 }
 
 #[test]
