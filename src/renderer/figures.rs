@@ -46,9 +46,9 @@ pub(crate) fn duration(seconds: f64) -> String {
     let seconds = seconds.max(0.0) as u64;
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
     match seconds {
-        ..60 => format!("{seconds}s"),
-        ..3_600 => format!("{minutes}m {:02}s", seconds % 60),
-        ..86_400 => format!("{hours}h {:02}m", minutes % 60),
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{minutes}m {:02}s", seconds % 60),
+        3_600..86_400 => format!("{hours}h {:02}m", minutes % 60),
         _ => format!("{}d {:02}h", count(days), hours % 24),
     }
 }

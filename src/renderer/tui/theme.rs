@@ -73,11 +73,13 @@ impl Theme {
     }
 
     /// What is read first.
+    #[expect(clippy::unused_self, reason = "asked for as the others are")]
     pub(super) fn strong(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
     /// What only frames the rest.
+    #[expect(clippy::unused_self, reason = "asked for as the others are")]
     pub(super) fn faint(self) -> Style {
         Style::new()
             .add_modifier(Modifier::DIM)
@@ -85,6 +87,7 @@ impl Theme {
     }
 
     /// What is chosen among others.
+    #[expect(clippy::unused_self, reason = "asked for as the others are")]
     pub(super) fn chosen_one(self) -> Style {
         Style::new()
             .add_modifier(Modifier::BOLD)

@@ -76,7 +76,11 @@ impl Scale {
             low: low.max(-FARTHEST),
             high: high.min(FARTHEST),
             text,
-            bar: if room < SHORTEST { 0 } else { room.min(LONGEST) },
+            bar: if room < SHORTEST {
+                0
+            } else {
+                room.min(LONGEST)
+            },
         }
     }
 
@@ -92,7 +96,12 @@ impl Scale {
         let (zero, end) = (place(0.0), place(value));
         let (from, to) = (zero.min(end), zero.max(end));
         let blank = |columns| " ".repeat(columns);
-        format!("{}{}{}", blank(from), "█".repeat(to - from), blank(self.bar - to))
+        format!(
+            "{}{}{}",
+            blank(from),
+            "█".repeat(to - from),
+            blank(self.bar - to)
+        )
     }
 }
 
@@ -102,7 +111,9 @@ fn facts(history: &History, metric: &Metric) -> Vec<Fact> {
         name,
         value,
         text: with_unit(value, metric),
-        at: step.map(|step| format!(" at {}", count(step))).unwrap_or_default(),
+        at: step
+            .map(|step| format!(" at {}", count(step)))
+            .unwrap_or_default(),
     };
     let (lower, upper) = match metric.goal {
         Some(Goal::Min) => ("best (min)", "max"),
@@ -116,7 +127,9 @@ fn facts(history: &History, metric: &Metric) -> Vec<Fact> {
         ("mean", mean(history).map(|value| (None, value))),
         (upper, somewhere(history.max())),
     ];
-    let facts = facts.into_iter().filter_map(|(name, found)| Some(fact(name, found?)));
+    let facts = facts
+        .into_iter()
+        .filter_map(|(name, found)| Some(fact(name, found?)));
     facts.collect()
 }
 
@@ -124,7 +137,9 @@ fn facts(history: &History, metric: &Metric) -> Vec<Fact> {
 fn mean(history: &History) -> Option<f64> {
     let buckets = history.all();
     let total: u64 = buckets.iter().map(|bucket| bucket.count).sum();
-    let parts = buckets.iter().map(|bucket| bucket.mean * (bucket.count as f64 / total as f64));
+    let parts = buckets
+        .iter()
+        .map(|bucket| bucket.mean * (bucket.count as f64 / total as f64));
     (total > 0).then(|| parts.sum())
 }
 
@@ -151,7 +166,9 @@ fn lines(
         ])
     });
     let many = format!("{:SPLIT$}{}", "", how_many(history));
-    lines.chain([Line::styled(many, scene.theme.faint())]).collect()
+    lines
+        .chain([Line::styled(many, scene.theme.faint())])
+        .collect()
 }
 
 /// How many values there were.

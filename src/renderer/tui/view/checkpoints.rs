@@ -29,22 +29,23 @@ pub(super) fn panel(scene: Scene<'_>, columns: usize) -> Option<Panel<'_>> {
     lines.extend(fit::flow(totals(checkpoints, scene), columns));
     lines.extend(failures(checkpoints, scene, columns));
     lines.extend(kept(&checkpoints.kept, scene, columns));
-    Some(Panel::new(
-        title(&checkpoints.directory, scene, columns),
-        lines,
-    ))
+    Some(Panel::new(title(checkpoints, scene, columns), lines))
 }
 
-/// What it is, and of which run.
-fn title<'a>(directory: &'a str, scene: Scene<'a>, columns: usize) -> Line<'a> {
-    let title = "Checkpoints";
-    if directory.is_empty() {
-        return title.into();
+/// What it is, and of which run. That saves failed is told here too: there may be no row left for it below.
+fn title<'a>(checkpoints: &Checkpoints, scene: Scene<'a>, columns: usize) -> Line<'a> {
+    let mut title = Line::from("Checkpoints");
+    if checkpoints.failed > 0 {
+        let failed = format!(" ! {} failed", count(checkpoints.failed));
+        title.push_span(Span::styled(failed, scene.theme.bad()));
     }
-    // And for how many lines there is no room.
-    let room = columns.saturating_sub(title.len() + " + 99 more ".len() + 2);
-    let directory = Span::raw(format!(" {}", fit::cut(directory, room)));
-    Line::from(vec![Span::raw(title), directory.style(scene.theme.faint())])
+    // A space on either side, and for how many lines there is no room.
+    let taken = title.width() + "  ".len() + " + 99 more ".len();
+    let directory = fit::cut(&checkpoints.directory, columns.saturating_sub(taken));
+    if !directory.is_empty() {
+        title.push_span(Span::styled(format!(" {directory}"), scene.theme.faint()));
+    }
+    title
 }
 
 /// What is being saved, and a gauge of how far it is.

@@ -24,7 +24,9 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, scene: Scene<'_>, choice: &C
     for (row, line) in lines.iter().enumerate() {
         put(buffer, area, row, line);
     }
-    let used = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(area.height);
+    let used = u16::try_from(lines.len())
+        .unwrap_or(u16::MAX)
+        .min(area.height);
     let rest = Rect {
         y: area.y + used,
         height: area.height - used,

@@ -23,7 +23,7 @@ impl View {
         };
         let held = key.modifiers - KeyModifiers::SHIFT;
         if code == KeyCode::Char('c') && held == KeyModifiers::CONTROL {
-            return self.interrupt(run);
+            return Some(self.interrupt(run));
         }
         if !held.is_empty() {
             return None;
@@ -39,12 +39,12 @@ impl View {
     }
 
     /// The first Ctrl-C stops the training, the second one kills it. A watcher only goes away.
-    fn interrupt(&mut self, run: &RunState) -> Option<Request> {
+    fn interrupt(&mut self, run: &RunState) -> Request {
         if self.role == Role::Watching || run.end.is_some() {
-            return Some(Request::Leave);
+            return Request::Leave;
         }
         let again = self.asked.is_some() || run.stopping.is_some();
-        Some(self.ask(if again { Request::Kill } else { Request::Stop }))
+        self.ask(if again { Request::Kill } else { Request::Stop })
     }
 
     fn ask(&mut self, request: Request) -> Request {

@@ -180,7 +180,13 @@ fn legend(buffer: &mut Buffer, area: Rect, metric: &NumericMetric, scene: Scene<
 }
 
 /// Draws the metric itself.
-pub(super) fn content(buffer: &mut Buffer, area: Rect, metric: &NumericMetric, kind: Plot, scene: Scene<'_>) {
+pub(super) fn content(
+    buffer: &mut Buffer,
+    area: Rect,
+    metric: &NumericMetric,
+    kind: Plot,
+    scene: Scene<'_>,
+) {
     let most = usize::from(area.width) * 2;
     let curves = match kind {
         Plot::Whole => curves::whole(metric, most),

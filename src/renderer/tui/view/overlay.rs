@@ -80,8 +80,16 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, overlay: Overlay, scene: Sce
 
 /// A line for each choice; in a word if not in full.
 fn lines(choices: &[Choice], in_full: bool, scene: Scene<'_>) -> Vec<Line<'static>> {
-    let keys = choices.iter().map(|(key, ..)| fit::columns(key)).max().unwrap_or(0);
-    let words = choices.iter().map(|(_, word, _)| word.len()).max().unwrap_or(0);
+    let keys = choices
+        .iter()
+        .map(|(key, ..)| fit::columns(key))
+        .max()
+        .unwrap_or(0);
+    let words = choices
+        .iter()
+        .map(|(_, word, _)| word.len())
+        .max()
+        .unwrap_or(0);
     let lines = choices.iter().map(|(key, word, more)| {
         let key = Span::styled(format!("{key:<keys$}"), scene.theme.strong());
         if !in_full {

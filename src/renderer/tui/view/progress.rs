@@ -47,8 +47,8 @@ fn line(bar: &Bar, facts: &str, width: usize, columns: usize, scene: Scene<'_>) 
     if room >= SHORTEST {
         match bar.fraction {
             Some(fraction) => {
-                line.spans
-                    .extend(gauge(fraction, room, bar.style, scene.theme.faint()))
+                let gauge = gauge(fraction, room, bar.style, scene.theme.faint());
+                line.spans.extend(gauge);
             }
             None => line.push_span(Span::styled("·".repeat(room), scene.theme.faint())),
         }

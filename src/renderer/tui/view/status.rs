@@ -1,4 +1,4 @@
-//! How the run stands: what it does, how far it is, what a person should know, what happened.
+//! How the run stands: what a person should know, what it does, how far it is, what happened.
 
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
@@ -17,11 +17,12 @@ const EVENTS: usize = 5;
 
 /// All of it.
 pub(super) fn panel(scene: Scene<'_>, columns: usize) -> Panel<'_> {
-    let mut lines = fit::flow(facts(scene), columns);
+    let mut lines = Vec::new();
     for (message, style) in notices(scene) {
         let wrapped = fit::wrap(&message, columns, MESSAGE).into_iter();
         lines.extend(wrapped.map(|line| Line::styled(line, style)));
     }
+    lines.extend(fit::flow(facts(scene), columns));
     lines.extend(fit::flow(counters(scene, columns), columns));
     lines.extend(events(scene, columns));
     Panel::new("Status", lines)

@@ -403,8 +403,7 @@ fn without_colours_there_are_none_and_with_them_they_mean_something() {
     };
     let (plain, coloured) = (draw(Theme::PLAIN), draw(Theme::COLOURED));
     assert_eq!(text_of(&plain), text_of(&coloured));
-    let has_colour =
-        |cell: &&Cell| cell.fg != Color::Reset || cell.bg != Color::Reset;
+    let has_colour = |cell: &&Cell| cell.fg != Color::Reset || cell.bg != Color::Reset;
     assert_eq!(plain.content.iter().find(has_colour), None);
     // Never a background: it is the terminal's own.
     assert!(coloured.content.iter().all(|cell| cell.bg == Color::Reset));
