@@ -72,8 +72,9 @@ impl Terminal {
         let before = tcgetattr(&device).unwrap();
         let meeting = tempfile::tempdir().unwrap();
         let stream = || Stdio::from(device.try_clone().unwrap());
+        // Whoever starts tests in the background of a shell has them ignore SIGINT.
         let scene = Command::new("setsid")
-            .arg("--ctty")
+            .args(["--ctty", "env", "--default-signal"])
             .arg(env::current_exe().unwrap())
             .args([
                 scene,
