@@ -84,6 +84,10 @@ impl LogTail {
         }
     }
 
+    #[expect(
+        clippy::match_same_arms,
+        reason = "an earlier arm is met first: in the order of the places it can be read"
+    )]
     fn character(&mut self, character: char) {
         self.place = match (self.place, character) {
             (Place::Title, '\x1b') => Place::TitleEscape,
