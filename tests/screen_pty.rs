@@ -327,7 +327,8 @@ fn wait_until_told(meeting: &Path, name: &str) {
 }
 
 fn print(text: &str) {
-    writeln!(io::stdout(), "{text}").unwrap();
+    let mut out = io::stdout();
+    writeln!(out, "{text}").unwrap();
 }
 
 fn open_screen() -> Screen {
