@@ -245,7 +245,9 @@ fn two_watchers_see_the_same_and_leave_no_trace() {
     let mut watching = [Watching::start(run.path()), Watching::start(run.path())];
     run.loss(0.5, 1);
     run.event(&json!({"event": "named", "name": "halfway"}));
-    watching.iter_mut().for_each(|it| it.until("halfway"));
+    for one in &mut watching {
+        one.until("halfway");
+    }
     let before = fs::read(run.path().join(EVENTS)).unwrap();
     assert_eq!(fs::read_dir(run.path()).unwrap().count(), 1);
     assert_eq!(fs::read(run.path().join(EVENTS)).unwrap(), before);
