@@ -9,6 +9,7 @@ mod capture;
 mod hold;
 #[cfg(unix)]
 mod input;
+#[cfg_attr(not(unix), allow(dead_code, reason = "there is nothing to follow"))]
 mod log_tail;
 #[cfg(unix)]
 mod output;
