@@ -2,6 +2,7 @@
 # the rest is installed into .venv (.venv-frameworks, .venv-bench), which every target makes and reuses.
 #
 #   make demo             kill a training run during a save, resume it, compare
+#   make demo-tui         train on handwritten digits with the training screen
 #   make test             every test that needs no framework, Rust and Python
 #   make test-frameworks  the tests with torch and JAX, at pinned versions
 #   make test-parallel    the Python tests that allow it, each in four threads at once
@@ -51,16 +52,20 @@ WHEELS = target/wheels/$(VERSION)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_INPUT = 1
 
-.PHONY: demo test test-rust test-python test-frameworks test-parallel torture mutants model model-mutations valgrind free-threaded lint lint-rust lint-python walls docs bench fuzz fmt clean
+.PHONY: demo demo-tui test test-rust test-python test-frameworks test-parallel torture mutants model model-mutations valgrind free-threaded lint lint-rust lint-python walls docs bench fuzz fmt clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/pitstop-$(VERSION)
 	$(BIN)/python examples/demo.py
 
+# Slowly enough to be looked at. Run it again, and it goes on where it was stopped or killed.
+demo-tui: $(VENV)/pitstop-$(VERSION)
+	$(BIN)/python examples/train_digits.py --screen --resume --dir runs/demo-tui --steps 3000 --pace 0.01
+
 test: test-rust test-python
 
 test-rust:
-	$(CARGO) test $(LOCKED) --features cli
+	$(CARGO) test $(LOCKED) --features cli,tui
 
 test-python: $(VENV)/pitstop-$(VERSION)
 	$(BIN)/pytest -m "not frameworks" $(PYTEST)
@@ -112,7 +117,8 @@ lint-rust: $(VENV)/tools-$(VERSION)
 	$(CARGO) fmt --check
 	$(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
 	cd tests/model && $(CARGO) fmt --check && $(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
-	PYO3_PYTHON=$(CURDIR)/$(BIN)/python $(CARGO) clippy $(LOCKED) --all-targets --features python,cli -- -D warnings
+	$(CARGO) clippy $(LOCKED) --all-targets --features cli -- -D warnings
+	PYO3_PYTHON=$(CURDIR)/$(BIN)/python $(CARGO) clippy $(LOCKED) --all-targets --features python,cli,tui -- -D warnings
 
 lint-python: $(VENV)/pitstop-$(VERSION)
 	$(BIN)/ruff check
@@ -121,8 +127,8 @@ lint-python: $(VENV)/pitstop-$(VERSION)
 	$(BIN)/python -m mypy.stubtest pitstop._native
 	$(BIN)/python tests/mutations/run.py --check
 
-# pyo3 lives in one room, clap in another, and a Rust user with default features gets no Python, no async
-# runtime and no terminal code.
+# pyo3 lives in one room, clap in another, ratatui in a third, and a Rust user with default features gets no Python, no
+# async runtime and no terminal code.
 walls:
 	@files=$$(find . \( -name target -o -name '.?*' \) -prune -o -name '*.rs' ! -path './src/python/*' -print) \
 		|| exit 1; \
@@ -132,13 +138,17 @@ walls:
 		|| exit 1; \
 	grep -nwE 'clap|terminal_size' $$files; \
 	if [ $$? -ne 1 ]; then echo "wall: clap and terminal_size may be named only under src/cli/"; exit 1; fi
+	@files=$$(find . \( -name target -o -name '.?*' \) -prune -o -name '*.rs' ! -path './src/renderer/tui/*' -print) \
+		|| exit 1; \
+	grep -nwE 'ratatui|crossterm' $$files; \
+	if [ $$? -ne 1 ]; then echo "wall: ratatui may be named only under src/renderer/tui/"; exit 1; fi
 	@tree=$$($(CARGO) tree $(LOCKED) -e normal --prefix none) || exit 1; \
 	echo "$$tree" | grep -E '^(pyo3|tokio|ratatui|crossterm|clap|terminal)([-_][a-z0-9_-]*)? '; \
 	if [ $$? -ne 1 ]; then echo "wall: the default features may not bring these"; exit 1; fi
 	@echo "walls: they stand"
 
 docs:
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(LOCKED) --no-deps --features test-util
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(LOCKED) --no-deps --features test-util,tui
 
 bench: $(PEERS)/pitstop-$(VERSION) $(PEERS)/peers-$(VERSION)
 	$(CARGO) build $(LOCKED) --release --example limits

@@ -8,6 +8,13 @@
 //!
 //! The first and the last print the same loss, to the last bit: weights, momentum and the generator
 //! that draws the batches all come back.
+//!
+//! With `--features tui` it has a screen. `q` `s` stops it softly, and it saves; `q` `k` kills it. It trains so
+//! fast that there is little to see without `--steps 2000000`:
+//!
+//! ```text
+//! cargo run --release --features tui --example native_trainer -- --dir runs/shown --steps 2000000
+//! ```
 #![expect(
     clippy::disallowed_macros,
     reason = "a program talks to the terminal; only the library must not"
@@ -16,7 +23,11 @@
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use pitstop::renderer::{
+    Event, Goal, Metric, Monitor, Renderer, Screen, ScreenOptions, Split, default_renderer,
+};
 use pitstop::{
     AsyncCheckpointer, Checkpointer, FileCheckpointer, Interrupter, Mode, Node, Options, Retention,
     SaveOptions, State, Tensor, Transfer,
@@ -40,8 +51,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
+    let retention = Retention::keep_last(2)? | Retention::keep_best("loss", Mode::Min, 1)?;
     let options = Options {
-        retention: Retention::keep_last(2)? | Retention::keep_best("loss", Mode::Min, 1)?,
+        retention: retention.clone(),
         ..Options::default()
     };
     let files = FileCheckpointer::open(&arguments.dir, options)?;
@@ -60,19 +72,26 @@ fn run(arguments: &Arguments) -> Result<()> {
         println!("resumed from: step {step}");
     }
 
-    // A failed save stops the loop through the interrupter, and so may a signal handler, a terminal
-    // or a scheduler that holds a clone of it.
+    // A failed save stops the loop through the interrupter, and so may a person at the screen, a signal
+    // handler or a scheduler that holds a clone of it.
     let interrupter = Interrupter::new();
-    let checkpointer = AsyncCheckpointer::new(files).with_interrupter(interrupter.clone());
+    let monitor = Arc::new(Monitor::new(files.run().clone(), retention));
+    let checkpointer =
+        AsyncCheckpointer::new(monitor.around(files)).with_interrupter(interrupter.clone());
+    let mut screen = open_screen(arguments, start as u64, &interrupter, monitor);
     for step in start + 1..=arguments.steps {
-        trainer.step(&data);
+        // Whatever the screen is told, it panics if the person in front of it has killed the run.
+        screen.numeric(Split::Train, "loss", trainer.step(&data), step as u64);
+        screen.progress(step as u64, step as u64);
         if Some(step) == arguments.stop_after {
             interrupter.stop(Some("somebody asked for it"));
         }
         let stop = interrupter.should_stop();
         if stop || step % arguments.save_every == 0 || step == arguments.steps {
+            let loss = trainer.loss(&data);
+            screen.numeric(Split::Valid, "loss", loss, step as u64);
             // Returns once the worker has it; waits only while the save before is still under way.
-            checkpointer.save(step, trainer.save(trainer.loss(&data))?)?;
+            checkpointer.save(step, trainer.save(loss)?)?;
         }
         if stop {
             let reason = interrupter.get_message().unwrap_or_default();
@@ -81,11 +100,42 @@ fn run(arguments: &Arguments) -> Result<()> {
         }
     }
     // Waits for the last save. Says what failed, if anything did: dropping would only log it.
-    checkpointer.close()?;
+    let closed = checkpointer.close();
+    screen.finish(closed.as_ref().err().map(ToString::to_string));
+    screen.close();
+    closed?;
 
     let loss = trainer.loss(&data);
     println!("final loss: {loss:.6} (bits {:016x})", loss.to_bits());
     Ok(())
+}
+
+/// The whole terminal, if this was built for it and there is one; else lines of text. A run that goes on says how far it
+/// is: the time left is right then, and the plots go on too.
+fn open_screen(
+    arguments: &Arguments,
+    start: u64,
+    interrupter: &Interrupter,
+    monitor: Arc<Monitor>,
+) -> Screen {
+    let mut screen = default_renderer(ScreenOptions {
+        interrupter: interrupter.clone(),
+        directory: Some(arguments.dir.clone()),
+        checkpoints: Some(Box::new(move || monitor.look())),
+        ..ScreenOptions::default()
+    });
+    screen.register(Metric {
+        goal: Some(Goal::Min),
+        ..Metric::new("loss")
+    });
+    let total = Some(arguments.steps as u64);
+    screen.start_steps(total, start);
+    screen.event(Event::SplitStart {
+        split: Split::Train,
+        done: start,
+        total,
+    });
+    screen
 }
 
 /// A network with one hidden layer: two coordinates in, the odds of being on the upper moon out.
@@ -167,16 +217,18 @@ impl Trainer {
         Ok(())
     }
 
-    /// One step of gradient descent with momentum, on a batch drawn at random.
-    fn step(&mut self, data: &[Sample]) {
+    /// One step of gradient descent with momentum, on a batch drawn at random; returns the loss on it.
+    fn step(&mut self, data: &[Sample]) -> f64 {
         let mut gradient: Vec<Vec<f32>> = self
             .model
             .iter()
             .map(|p| vec![0.0; p.weight.len()])
             .collect();
+        let mut loss = 0.0;
         for _ in 0..BATCH {
             let sample = &data[self.rng.below(data.len())];
             let (hidden, odds) = self.forward(sample.at);
+            loss += sample.cross_entropy(odds) / BATCH as f64;
             let error = (odds - sample.upper) / BATCH as f32;
             gradient[3][0] += error;
             for (unit, active) in hidden.iter().enumerate() {
@@ -194,6 +246,7 @@ impl Trainer {
                 *weight -= RATE * *velocity;
             }
         }
+        loss
     }
 
     fn forward(&self, at: [f32; 2]) -> (Vec<f32>, f32) {
@@ -209,12 +262,7 @@ impl Trainer {
 
     /// Mean cross-entropy over all the data.
     fn loss(&self, data: &[Sample]) -> f64 {
-        let of = |sample: &Sample| {
-            let odds = f64::from(self.forward(sample.at).1);
-            -(if sample.upper > 0.5 { odds } else { 1.0 - odds })
-                .max(1e-12)
-                .ln()
-        };
+        let of = |sample: &Sample| sample.cross_entropy(self.forward(sample.at).1);
         data.iter().map(of).sum::<f64>() / data.len() as f64
     }
 }
@@ -222,6 +270,15 @@ impl Trainer {
 struct Sample {
     at: [f32; 2],
     upper: f32,
+}
+
+impl Sample {
+    fn cross_entropy(&self, odds: f32) -> f64 {
+        let odds = f64::from(odds);
+        -(if self.upper > 0.5 { odds } else { 1.0 - odds })
+            .max(1e-12)
+            .ln()
+    }
 }
 
 /// Two interleaved half circles, blurred.

@@ -2,6 +2,7 @@
 
     python examples/train_digits.py
     python examples/train_digits.py --resume    # after Ctrl-C, a crash, kill -9, a reboot
+    python examples/train_digits.py --screen    # with the training screen: q stops or kills
 
 The network, its gradients and Adam are written in NumPy. Batches and dropout draw from one
 NumPy generator, so a resumed run repeats the uninterrupted one only if the generator's state
@@ -10,6 +11,7 @@ same however often the run was stopped.
 """
 
 import argparse
+import contextlib
 import hashlib
 import statistics
 import time
@@ -46,8 +48,9 @@ def forward(model, images, rng=None):
 
 
 def gradients(model, images, labels, rng):
-    """The gradient of the mean cross-entropy, by name."""
+    """The gradient of the mean cross-entropy, by name; and its value, under dropout."""
     layers, log_probs = forward(model, images, rng)
+    loss = -log_probs[np.arange(len(labels)), labels].mean()
     delta = np.exp(log_probs)
     delta[np.arange(len(labels)), labels] -= 1
     delta /= len(labels)
@@ -57,7 +60,7 @@ def gradients(model, images, labels, rng):
         grads[f"b{i}"] = delta.sum(axis=0)
         if i > 1:
             delta = (delta @ model[f"w{i}"].T) * (layers[i - 1] > 0) / KEEP
-    return grads
+    return grads, loss
 
 
 def adam_step(model, optimizer, grads, lr=1e-3, beta1=0.9, beta2=0.999):
@@ -83,6 +86,13 @@ def digest(model):
     return hashlib.sha256(b"".join(model[name].tobytes() for name in sorted(model))).hexdigest()
 
 
+def show(args, start, interrupter, ckpt):
+    """The training screen, if it was asked for."""
+    if not args.screen:
+        return contextlib.nullcontext()
+    return pitstop.Renderer(steps=args.steps, step=start, interrupter=interrupter, checkpointer=ckpt)
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description="Train on handwritten digits, with checkpoints.")
     parser.add_argument("--dir", default="runs/digits", help="where the checkpoints go")
@@ -91,6 +101,8 @@ def parse_arguments():
     parser.add_argument("--save-every", type=int, default=100, metavar="STEPS")
     parser.add_argument("--hidden", type=int, default=256, help="units in each hidden layer")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--screen", action="store_true", help="show the run, in a terminal on a whole screen")
+    parser.add_argument("--pace", type=float, default=0, metavar="SECONDS", help="wait after each step")
     return parser.parse_args()
 
 
@@ -124,20 +136,31 @@ def main():
         elif ckpt.latest() is not None:
             raise SystemExit(f"{args.dir} holds checkpoints: add --resume, or choose another --dir")
 
-        for step in range((start or 0) + 1, args.steps + 1):
-            batch = rng.permutation(train.stop)[:BATCH]
-            adam_step(model, optimizer, gradients(model, images[batch], labels[batch], rng))
+        with show(args, start or 0, interrupter, ckpt) as screen:
+            if screen:
+                screen.register("loss", goal="min")
+                screen.register("accuracy", unit="%", goal="max")
+            steps = range((start or 0) + 1, args.steps + 1)
+            for step in screen.track(steps, done=start or 0) if screen else steps:
+                batch = rng.permutation(train.stop)[:BATCH]
+                grads, loss = gradients(model, images[batch], labels[batch], rng)
+                adam_step(model, optimizer, grads)
+                if screen:
+                    screen.log(loss=loss)
 
-            if step % args.save_every == 0 or step == args.steps or interrupter.should_stop():
-                loss, accuracy = evaluate(model, images[held_out], labels[held_out])
-                state["best"] = loss if state["best"] is None else min(loss, state["best"])
-                began = time.perf_counter()
-                ckpt.save(step, state, metrics={"val_loss": loss})
-                stalls.append(time.perf_counter() - began)
-                print(f"step {step}: validation loss {loss:.4f}, accuracy {accuracy:.1%}", flush=True)
-            if interrupter.should_stop():
-                print(f"stopped at step {step}: {interrupter.get_message()}")
-                break
+                if step % args.save_every == 0 or step == args.steps or interrupter.should_stop():
+                    loss, accuracy = evaluate(model, images[held_out], labels[held_out])
+                    state["best"] = loss if state["best"] is None else min(loss, state["best"])
+                    began = time.perf_counter()
+                    ckpt.save(step, state, metrics={"val_loss": loss})
+                    stalls.append(time.perf_counter() - began)
+                    print(f"step {step}: validation loss {loss:.4f}, accuracy {accuracy:.1%}", flush=True)
+                    if screen:
+                        screen.log(loss=loss, accuracy=100 * accuracy, split="valid")
+                if interrupter.should_stop():
+                    print(f"stopped at step {step}: {interrupter.get_message()}")
+                    break
+                time.sleep(args.pace)
 
     # Leaving `with` waited for the last save, and would have raised had one failed.
     loss, accuracy = evaluate(model, images[held_out], labels[held_out])

@@ -67,19 +67,21 @@
 //! | [`snapshot`] | copies between training memory, the arena and files | `state`, `format` |
 //! | `commit` | publishing, recovery, [`Retention`] | `storage`, `format` |
 //! | [`file_checkpointer`] | [`FileCheckpointer`] and [`Run`], made of the rooms above | all above |
+//! | [`renderer`] | the training screen: [`Renderer`], its [`Event`](renderer::Event)s, and [`Screen`] | `checkpointer`'s [`Interrupter`]; its [`Monitor`](renderer::Monitor) all above |
 //! | [`schedule`] | when to save: [`Interval`], applied to a run by [`Schedule`] | nobody |
 //! | `cli` | the command line (feature `cli`) | the top: reads arguments, prints |
 //! | `python` | the extension module (feature `python`) | the top: translates, decides nothing |
 //!
 //! Below them lies `sync`: what threads meet at, from `std` or from the model that tries their orders.
 //!
-//! `docs/format.md` in the repository describes every byte on disk.
+//! `docs/format.md` in the repository describes every byte on disk; `docs/screen.md` the training screen.
 //!
 //! # Features
 //!
 //! By default the crate brings no Python, no async runtime and no terminal code. `cli` adds the program
 //! `pitstop`, to list, verify, compare and export checkpoints: `cargo install --features cli`; `docs/cli.md`
-//! describes it. `python` is what the Python package is built with.
+//! describes it. `tui` lets [`default_renderer`] show a run as a screen in the terminal; without, it is lines of text.
+//! `python` is what the Python package is built with.
 //!
 //! `test-util`, for `[dev-dependencies]`, adds `storage::simulated`: a disk in memory that loses power and fails
 //! when told to, for tests of one's own runs. It brings no dependency.
@@ -92,6 +94,7 @@ pub mod file_checkpointer;
 pub mod format;
 #[cfg(feature = "python")]
 mod python;
+pub mod renderer;
 pub mod schedule;
 pub mod snapshot;
 pub mod state;
@@ -109,6 +112,7 @@ pub use file_checkpointer::{
     Ticket, Timings, Transfer, Verification, compare, export_directory, export_file, save_as,
 };
 pub use format::Summary;
+pub use renderer::{Renderer, Screen, ScreenOptions, default_renderer};
 pub use schedule::{Interval, IntervalError, Schedule};
 pub use snapshot::Watch;
 pub use state::{

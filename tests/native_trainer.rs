@@ -10,13 +10,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, LazyLock};
 
+use pitstop::renderer::EVENTS;
 use pitstop::{Local, Run, State};
+use serde_json::Value;
 use time_limit::limited;
 
 static TRAINER: LazyLock<PathBuf> = LazyLock::new(|| {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let features = if cfg!(feature = "cli") { "cli" } else { "" };
-    let example = ["--example", "native_trainer", "--features", features];
+    let features = [
+        ("cli", cfg!(feature = "cli")),
+        ("tui", cfg!(feature = "tui")),
+    ];
+    let features = features.map(|(name, is_on)| if is_on { name } else { "" });
+    let features = features.join(" ");
+    let example = ["--example", "native_trainer", "--features", &features];
     cargo::build(here, &example, &cargo::target_dir()).program
 });
 
@@ -35,6 +42,20 @@ fn lines(output: &Output) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
+/// The steps that were done whenever the run began or went on, as its renderer was told.
+fn starts(dir: &Path) -> Vec<u64> {
+    let events = fs::read_to_string(dir.join(EVENTS)).unwrap();
+    let events = events.lines().map(serde_json::from_str::<Value>);
+    let events: Vec<Value> = events.map(Result::unwrap).collect();
+    let of = |kind| events.iter().filter(move |it| it["event"] == kind);
+    let starts: Vec<u64> = of("start").map(|it| it["step"].as_u64().unwrap()).collect();
+    assert_eq!(of("end").count(), starts.len());
+    // Whoever watched has seen the last checkpoint.
+    let last = of("checkpoints").next_back().unwrap();
+    assert_eq!(last["last"]["step"], newest(dir).0);
+    starts
+}
+
 fn newest(dir: &Path) -> (u64, State) {
     let run = Run::new(Arc::new(Local::new()), dir);
     let (newest, damaged) = run
@@ -50,7 +71,7 @@ fn a_resumed_run_ends_bit_identical_to_one_that_was_never_stopped() {
     limited(|| {
         let dir = tempfile::tempdir().unwrap();
         let (whole, stopped) = (dir.path().join("whole"), dir.path().join("stopped"));
-        let expected = lines(&train(&whole, ""));
+        let never_stopped = lines(&train(&whole, ""));
         // Between two saves, at one, and twice.
         for (again, stop_after) in [("", 123), (" --resume", 400)] {
             let said = lines(&train(
@@ -61,7 +82,10 @@ fn a_resumed_run_ends_bit_identical_to_one_that_was_never_stopped() {
             assert!(said.contains(&told), "{said:?}");
         }
         let resumed = lines(&train(&stopped, "--resume"));
-        assert_eq!(resumed, ["resumed from: step 400", &expected[0]]);
+        assert_eq!(resumed[0], "resumed from: step 400");
+        assert!(resumed.last().unwrap().starts_with("final loss: "));
+        assert_eq!(resumed.last(), never_stopped.last());
+        assert_eq!(starts(&stopped), [0, 123, 400]);
 
         let ((step, whole), (same_step, resumed)) = (newest(&whole), newest(&stopped));
         assert_eq!((step, same_step), (600, 600));

@@ -1,6 +1,6 @@
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ __all__ = [
     "KeepLast",
     "Memory",
     "Overhead",
+    "Renderer",
     "Retention",
     "SaveHandle",
     "SaveStats",
@@ -41,8 +42,10 @@ _Path: TypeAlias = str | os.PathLike[str]
 _Mode: TypeAlias = Literal["min", "max"]
 _OnBusy: TypeAlias = Literal["wait", "skip", "raise"]
 _Framework: TypeAlias = Literal["numpy", "torch", "jax"]
+_Value: TypeAlias = SupportsFloat | SupportsIndex | str
 _Metrics: TypeAlias = Mapping[str, SupportsFloat | SupportsIndex]
 _Patterns: TypeAlias = str | Sequence[str]
+_Split: TypeAlias = Literal["train", "valid", "test"]
 _Choose: TypeAlias = Callable[[list[CheckpointInfo]], Iterable[SupportsIndex | CheckpointInfo]]
 
 @final
@@ -210,6 +213,65 @@ class Interrupter:
     def get_message(self) -> str | None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: object) -> None: ...
+
+@final
+class Renderer:
+    def __new__(
+        cls,
+        *,
+        epochs: SupportsIndex | None = None,
+        steps: SupportsIndex | None = None,
+        epoch: SupportsIndex = 0,
+        step: SupportsIndex = 0,
+        interrupter: Interrupter | None = None,
+        checkpointer: AsyncCheckpointer | None = None,
+        directory: _Path | None = None,
+        persistent: bool = False,
+        plain: bool | None = None,
+    ) -> Self: ...
+    @property
+    def interrupter(self) -> Interrupter: ...
+    @property
+    def step(self) -> int: ...
+    @step.setter
+    def step(self, value: SupportsIndex, /) -> None: ...
+    def start(self, *, epoch: SupportsIndex | None = None, step: SupportsIndex | None = None) -> None: ...
+    def track(
+        self,
+        iterable: Iterable[_T],
+        split: _Split = "train",
+        *,
+        total: SupportsIndex | None = None,
+        done: SupportsIndex = 0,
+    ) -> Iterator[_T]: ...
+    def log(
+        self,
+        values: Mapping[str, _Value] | None = None,
+        /,
+        *,
+        split: _Split | None = None,
+        step: SupportsIndex | None = None,
+        **metrics: _Value,
+    ) -> None: ...
+    def text(self, name: str, text: str, *, split: _Split | None = None) -> None: ...
+    def register(self, name: str, *, unit: str = "", goal: _Mode | None = None) -> None: ...
+    def split_start(
+        self, split: _Split, *, total: SupportsIndex | None = None, done: SupportsIndex = 0
+    ) -> None: ...
+    def progress(self, done: SupportsIndex, step: SupportsIndex | None = None) -> None: ...
+    def split_end(self) -> None: ...
+    def epoch(self, epoch: SupportsIndex) -> None: ...
+    def event(self, name: str, text: str = "") -> None: ...
+    def end(self, summary: Mapping[str, object] | None = None) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> Literal[False]: ...
 
 @disjoint_base
 class Interval:

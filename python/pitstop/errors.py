@@ -107,6 +107,9 @@ class StateMismatchError(CheckpointError, ValueError):
 class TrainingKilled(BaseException):
     """The user killed the training. No ``except Exception`` swallows it, as with ``KeyboardInterrupt``."""
 
+    def __init__(self, message: str = "Killing training from user input.") -> None:
+        super().__init__(message)
+
 
 class CheckpointWarning(UserWarning):
     """Something was passed over: a damaged checkpoint, or a generator that is not there any more."""

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{Mode, Retention};
 
-/// Looks at the checkpoints of training runs, and takes care of them.
+/// Looks at training runs and their checkpoints, and takes care of them.
 #[derive(Debug, Parser)]
 #[command(
     name = "pitstop",
@@ -40,6 +40,8 @@ pub(super) enum Command {
     Prune(Prune),
     /// Write a checkpoint as plain safetensors
     Export(Export),
+    /// Show a run of another process while it trains, or when it is over
+    Watch(Watch),
 }
 
 #[derive(Debug, Args)]
@@ -146,6 +148,19 @@ pub(super) struct Export {
     /// Replace what was there: a file, or a directory that was exported
     #[arg(short, long)]
     pub(super) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Watch {
+    /// The run; it need not have begun
+    #[arg(default_value = ".")]
+    pub(super) dir: PathBuf,
+    /// Print lines, in a terminal too, and end with the run
+    #[arg(long)]
+    pub(super) plain: bool,
+    /// Show nothing, but ask the run to stop soon
+    #[arg(long, conflicts_with = "plain")]
+    pub(super) stop: bool,
 }
 
 /// A step, where one must be.

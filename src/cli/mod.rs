@@ -1,7 +1,7 @@
-//! The command line: lists, verifies, compares, prunes and exports checkpoints.
+//! The command line: lists, verifies, compares, prunes and exports checkpoints, and watches runs.
 //!
 //! Everything here reads arguments and prints; what is done is done by [`Run`](crate::Run),
-//! [`FileCheckpointer`](crate::FileCheckpointer) and their neighbours. `docs/cli.md` in the repository
+//! [`FileCheckpointer`](crate::FileCheckpointer), [`renderer`](crate::renderer) and their neighbours. `docs/cli.md` in the repository
 //! describes the commands and the JSON that they print.
 
 mod arguments;
@@ -19,6 +19,7 @@ mod screen;
 mod show;
 mod table;
 mod verify;
+mod watch;
 
 use std::ffi::OsString;
 use std::sync::atomic::AtomicBool;
@@ -86,5 +87,6 @@ fn execute(command: &Command, screen: &mut Screen<'_>) -> Result<u8, Failure> {
         Command::Rm(arguments) => remove::run(arguments, screen),
         Command::Prune(arguments) => prune::run(arguments, screen),
         Command::Export(arguments) => export::run(arguments, screen),
+        Command::Watch(arguments) => watch::run(arguments, screen),
     }
 }

@@ -7,6 +7,7 @@ use super::arguments;
 use super::failure::Failure;
 use super::screen::Screen;
 use crate::file_checkpointer::Damaged;
+use crate::renderer::EVENTS;
 use crate::{Local, Opened, RestoreError, Run};
 
 /// A directory that was named: a run, or one checkpoint.
@@ -50,13 +51,19 @@ impl Place {
 
     /// The run; for what makes no sense with a single checkpoint, or without any.
     pub(super) fn into_run(self) -> Result<Run, Failure> {
+        let run = self.into_any_run()?;
+        if run.candidates()?.is_empty() {
+            return Err(empty(&run));
+        }
+        Ok(run)
+    }
+
+    /// The run; for what makes no sense with a single checkpoint.
+    pub(super) fn into_any_run(self) -> Result<Run, Failure> {
         if self.is_checkpoint {
             let message = "this is one checkpoint; name the directory of its run";
             let directory = self.run.directory().display();
             return Err(Failure::Usage(format!("{directory}: {message}")));
-        }
-        if self.run.candidates()?.is_empty() {
-            return Err(empty(&self.run));
         }
         Ok(self.run)
     }
@@ -124,10 +131,12 @@ impl Place {
     }
 }
 
-/// Whether nothing is in it but hidden names, such as that of a lock.
+/// Whether nothing is in it but what a run may have before its first checkpoint: hidden names, such as that of a
+/// lock, and events.
 fn may_become_a_run(directory: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(directory)? {
-        if !entry?.file_name().as_encoded_bytes().starts_with(b".") {
+        let name = entry?.file_name();
+        if !name.as_encoded_bytes().starts_with(b".") && name != EVENTS {
             return Ok(false);
         }
     }

@@ -136,6 +136,11 @@ impl<'a> Screen<'a> {
         })
     }
 
+    /// Set once it is to end.
+    pub(super) fn stop(&self) -> &'a AtomicBool {
+        self.stop
+    }
+
     /// Whether it is to go on, with what takes no time to speak of.
     pub(super) fn check(&self) -> Result<(), Failure> {
         if self.stop.load(Ordering::Relaxed) {

@@ -81,7 +81,7 @@ impl AsyncCheckpointer {
     }
 
     /// The same for calls that need the worker.
-    fn enter_open(&self, py: Python<'_>) -> PyResult<&Arc<Core>> {
+    pub(super) fn enter_open(&self, py: Python<'_>) -> PyResult<&Arc<Core>> {
         let core = self.enter(py)?;
         if core.is_open() {
             Ok(core)

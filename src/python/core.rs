@@ -15,6 +15,7 @@ use crate::checkpointer::{AsyncCheckpointer, CheckpointerError, Interrupter};
 use crate::file_checkpointer::{
     FileCheckpointer, History, Options, Reads, Run, Stats, Ticket, Timings, Transfer,
 };
+use crate::renderer::Monitor;
 use crate::schedule::{Interval, Schedule};
 use crate::storage::LockError;
 
@@ -28,6 +29,8 @@ pub(super) struct Core {
     releasing: Mutex<()>,
     pub(super) run: Run,
     pub(super) options: Options,
+    /// How checkpoints stand, for a screen; on a thread of its own it may look at this, and at nothing else here.
+    pub(super) monitor: Arc<Monitor>,
     /// Follows the save that was handed over last.
     latest: Mutex<Option<Arc<Ticket>>>,
     /// Optimizers that wait for deferred snapshots before they change their parameters.
@@ -76,7 +79,8 @@ impl Core {
         let directory = std::path::absolute(directory).map_err(LockError::Io)?;
         let files = Arc::new(FileCheckpointer::open(directory, options.clone())?);
         let run = files.run().clone();
-        let worker = AsyncCheckpointer::new(Arc::clone(&files));
+        let monitor = Arc::new(Monitor::new(run.clone(), options.retention.clone()));
+        let worker = AsyncCheckpointer::new(monitor.around(Arc::clone(&files)));
         let stops_a_loop = interrupter.is_some();
         let worker = match interrupter {
             Some(interrupter) => worker.with_interrupter(interrupter),
@@ -88,6 +92,7 @@ impl Core {
             releasing: Mutex::default(),
             run,
             options,
+            monitor,
             latest: Mutex::default(),
             protected: Protected::default(),
             saver: Mutex::default(),
@@ -228,6 +233,7 @@ impl Core {
 
     pub(super) fn note_skip(&self) {
         lock(&self.history).skip();
+        self.monitor.skipped();
     }
 
     pub(super) fn note_resume(&self, step: u64) {

@@ -4,13 +4,14 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::core;
+use super::{core, renderer};
 
-/// Saves what is pending when the interpreter ends. What nobody has heard of is printed, and the exit code is
-/// not 0.
+/// Gives the terminal back and saves what is pending when the interpreter ends. What nobody has heard of is
+/// printed, and the exit code is not 0.
 #[pyfunction]
 pub(super) fn drain_all(py: Python<'_>) -> PyResult<()> {
-    let Err(error) = core::drain_all(py) else {
+    let closed = renderer::close_all(py);
+    let Err(error) = core::drain_all(py).and(closed) else {
         return Ok(());
     };
     // Ctrl-C has its own way to end a script.

@@ -28,6 +28,7 @@ mod like;
 mod logging;
 mod module_versions;
 mod protecting;
+mod renderer;
 mod restoring;
 mod retention;
 mod schedule;
@@ -57,6 +58,8 @@ mod _native {
     #[pymodule_export]
     use super::interrupter::Interrupter;
     #[pymodule_export]
+    use super::renderer::Renderer;
+    #[pymodule_export]
     use super::retention::{Decision, KeepAll, KeepBest, KeepEvery, KeepFor, KeepLast, Retention};
     #[pymodule_export]
     use super::schedule::{EveryMinutes, EverySteps, Interval, Overhead};
@@ -73,8 +76,8 @@ mod _native {
     }
 }
 
-/// Once for each process: logs and panics go the ways of Python, pending saves are drained when the
-/// interpreter ends, and a forked child lets go of what is its parent's.
+/// Once for each process: logs and panics go the ways of Python, terminals are given back and pending saves
+/// drained when the interpreter ends, and a forked child lets go of what is its parent's.
 fn prepare(py: Python<'_>) -> PyResult<()> {
     logging::install();
     crossing::install();

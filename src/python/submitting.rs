@@ -95,6 +95,7 @@ pub(super) fn submit(
             broken_rule = Some(error);
             crate::Retention::All
         });
+        core.monitor.keeping(rule.clone());
         options.retention = Some(rule);
     }
     let deferred = match defer {

@@ -1,6 +1,8 @@
 //! The program `pitstop`: what it prints and how it ends. What it does is tested where it is done, in `tests/look`.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+mod watch;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -562,7 +564,9 @@ fn what_makes_no_sense_is_told_apart_from_what_fails() {
     // Looking makes nothing.
     assert!(fs::read_dir(scene.at("empty")).unwrap().next().is_none());
     let help = scene.text("--help");
-    for command in ["ls", "show", "verify", "diff", "rm", "prune", "export"] {
+    for command in [
+        "ls", "show", "verify", "diff", "rm", "prune", "export", "watch",
+    ] {
         assert!(help.contains(command), "{help}");
         assert!(
             scene

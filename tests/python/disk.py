@@ -9,15 +9,18 @@ from pathlib import Path
 import pitstop
 import pytest
 
+EVENTS = "events.jsonl"  # what a renderer leaves beside the checkpoints
+
 
 def visible(directory):
-    """Names in `directory` that `ls` shows."""
-    return {entry.name for entry in Path(directory).iterdir() if not entry.name.startswith(".")}
+    """Names in `directory` that `ls` shows, but that of the events."""
+    names = {entry.name for entry in Path(directory).iterdir() if not entry.name.startswith(".")}
+    return names - {EVENTS}
 
 
 def hidden(directory):
     """Names in `directory` that `ls` does not show."""
-    return {entry.name for entry in Path(directory).iterdir()} - visible(directory)
+    return {entry.name for entry in Path(directory).iterdir() if entry.name.startswith(".")}
 
 
 def leftovers(directory):

@@ -135,6 +135,17 @@ def test_ctrl_c_ends_it_quietly_and_leaves_nothing(run, tmp_path):
     assert interrupted
 
 
+@posix
+def test_ctrl_c_ends_a_watcher(run):
+    run.mkdir()
+    words = [SCRIPT, "watch", run]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == f"waiting for a run in {run}\n"
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output, errors) == (130, "", "")
+
+
 class Terminal:
     """The script in a terminal of its own, 60 columns wide."""
 

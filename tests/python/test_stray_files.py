@@ -14,6 +14,8 @@ STRAY_FILES = [
     "step-1.bak",
     "step-99",
     ".hidden",
+    ".stop",
+    "events.jsonl",
     "model.safetensors",
 ]
 STRAY_DIRECTORIES = [

@@ -10,7 +10,10 @@ import textwrap
 import pitstop
 import pytest
 
-CLASSES = ["AsyncCheckpointer", "SaveHandle", "CheckpointInfo", "SaveStats", "Stats", "Interrupter", "Rng"]
+CLASSES = [
+    *("AsyncCheckpointer", "SaveHandle", "CheckpointInfo", "SaveStats", "Stats"),
+    *("Interrupter", "Renderer", "Rng"),
+]
 POLICIES = ["KeepAll", "KeepLast", "KeepBest", "KeepEvery", "KeepFor"]
 INTERVALS = ["Interval", "EverySteps", "EveryMinutes", "Overhead"]
 FUNCTIONS = ["save", "restore", "checkpoints"]
@@ -35,6 +38,10 @@ METHODS = {
     "SaveHandle": ["step", "skipped", "done", "wait_snapshot", "result", "progress"],
     "CheckpointInfo": ["step", "path", "created", "metrics", "metadata", "nbytes"],
     "Interrupter": ["stop", "should_stop", "reset", "get_message", "on_signals"],
+    "Renderer": [
+        *("track", "log", "text", "register", "start", "split_start", "progress", "split_end"),
+        *("epoch", "event", "end", "close", "step", "interrupter", "__enter__", "__exit__"),
+    ],
 }
 
 
@@ -83,6 +90,7 @@ def test_promised_members_are_there(checkpointer, owner):
         "SaveHandle": handle,
         "CheckpointInfo": handle.result(),
         "Interrupter": pitstop.Interrupter(),
+        "Renderer": pitstop.Renderer(),
     }
     assert [member for member in METHODS[owner] if not hasattr(made[owner], member)] == []
 
@@ -149,6 +157,22 @@ SIGNATURES = {
     "Interrupter.should_stop": ({}, {}),
     "Interrupter.reset": ({}, {}),
     "Interrupter.get_message": ({}, {}),
+    "Renderer": (
+        {},
+        {"epochs": None, "steps": None, "epoch": 0, "step": 0, "interrupter": None, "checkpointer": None}
+        | {"directory": None, "persistent": False, "plain": None},
+    ),
+    "Renderer.start": ({}, {"epoch": None, "step": None}),
+    "Renderer.track": ({"iterable": EMPTY, "split": "train"}, {"total": None, "done": 0}),
+    "Renderer.text": ({"name": EMPTY, "text": EMPTY}, {"split": None}),
+    "Renderer.register": ({"name": EMPTY}, {"unit": "", "goal": None}),
+    "Renderer.split_start": ({"split": EMPTY}, {"total": None, "done": 0}),
+    "Renderer.progress": ({"done": EMPTY, "step": None}, {}),
+    "Renderer.split_end": ({}, {}),
+    "Renderer.epoch": ({"epoch": EMPTY}, {}),
+    "Renderer.event": ({"name": EMPTY, "text": ""}, {}),
+    "Renderer.end": ({"summary": None}, {}),
+    "Renderer.close": ({}, {}),
     "restore": (
         {"path": EMPTY, "step": None},
         {"into": None, "like": None, "only": None, "framework": None, "mmap": False, "verify": True},
@@ -237,7 +261,13 @@ TRAINING = """
             assert_type(ckpt.memory(), dict[str, int])
             assert_type([(plan.step, plan.keep, plan.reasons) for plan in ckpt.plan()],
                         list[tuple[int, bool, tuple[str, ...]]])
-            # Neither block swallows exceptions, so that nothing is missing below.
+            with pitstop.Renderer(epochs=np.int64(9), checkpointer=ckpt, interrupter=interrupter) as screen:
+                for batch in screen.track([b"batch"], "train"):
+                    assert_type(batch, bytes)
+                    screen.log({"top 5": np.float32(0.5)}, loss=loss, phase="warm-up", split="valid")
+                screen.step = screen.step + np.int64(1)
+                screen.end({"device": "cpu", "parameters": 3})
+            # No block swallows exceptions, so that nothing is missing below.
             return start
 
 
@@ -274,6 +304,10 @@ WRONG = """
     pitstop.KeepLast(1) | None  # wrong
     pitstop.KeepLast(3).n = 4  # wrong
     pitstop.save("run", {}, metrics={"loss": "low"})  # wrong
+    pitstop.Renderer(9)  # wrong
+    pitstop.Renderer().track([], "val")  # wrong
+    pitstop.Renderer().log(loss=None)  # wrong
+    pitstop.Renderer().register("loss", goal="low")  # wrong
 """
 
 

@@ -1,0 +1,140 @@
+//! What is printed while the screen is up: it goes into a file, and from there to the terminal in the end.
+//!
+//! A file, not a pipe: whoever prints never waits for somebody to read it. Both streams share one, opened for
+//! appending, so that lines keep their order, whichever process they come from.
+
+use std::env;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::process;
+
+use rustix::fs::{Mode, OFlags, fstat};
+use rustix::io::{Errno, Result};
+use rustix::stdio::{dup2_stderr, dup2_stdout, stderr, stdout};
+use rustix::termios::tcgetpgrp;
+
+/// Standard output and standard error, as far as they are this terminal, go into a file.
+pub(super) struct Capture {
+    file: OwnedFd,
+    /// The streams as they were. Empty for one that is not captured.
+    stdout: Option<OwnedFd>,
+    stderr: Option<OwnedFd>,
+}
+
+impl Capture {
+    /// A file without a name, in the directory for such things; nothing goes into it yet.
+    ///
+    /// # Errors
+    ///
+    /// If that directory cannot be written to.
+    pub(super) fn new() -> io::Result<Capture> {
+        Ok(Capture {
+            file: above_standard_streams(unnamed()?)?,
+            stdout: terminal(stdout())?,
+            stderr: terminal(stderr())?,
+        })
+    }
+
+    /// From here on, what is printed goes into the file.
+    pub(super) fn start(&self) -> io::Result<()> {
+        if self.stdout.is_some() {
+            dup2_stdout(&self.file)?;
+        }
+        if self.stderr.is_some() {
+            dup2_stderr(&self.file)?;
+        }
+        Ok(())
+    }
+
+    /// What is printed goes to the terminal again; nowhere if that is gone: a run must not end because nobody
+    /// listens. A stream that somebody has turned elsewhere meanwhile is left alone.
+    ///
+    /// Fit for a handler of signals.
+    pub(super) fn stop(&self, is_gone: bool) {
+        let nowhere = if is_gone { nowhere() } else { None };
+        if let Some(was) = &self.stdout
+            && self.is_behind(stdout())
+        {
+            let _ = dup2_stdout(nowhere.as_ref().unwrap_or(was));
+        }
+        if let Some(was) = &self.stderr
+            && self.is_behind(stderr())
+        {
+            let _ = dup2_stderr(nowhere.as_ref().unwrap_or(was));
+        }
+    }
+
+    /// Bytes that were printed.
+    pub(super) fn len(&self) -> u64 {
+        fstat(&self.file).map_or(0, |status| status.st_size.cast_unsigned())
+    }
+
+    /// How many bytes there were to read.
+    pub(super) fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize> {
+        loop {
+            match rustix::io::pread(&self.file, &mut *into, offset) {
+                Err(Errno::INTR) => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn is_behind(&self, stream: impl AsFd) -> bool {
+        match (fstat(&self.file), fstat(stream)) {
+            (Ok(file), Ok(stream)) => (file.st_dev, file.st_ino) == (stream.st_dev, stream.st_ino),
+            _ => false,
+        }
+    }
+}
+
+fn unnamed() -> io::Result<File> {
+    let mut number = 0;
+    loop {
+        let name = format!(".pitstop-screen-{}-{number}", process::id());
+        let path = env::temp_dir().join(name);
+        let made = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path);
+        match made {
+            // Of a process that had this number before, or has it in another container.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 1000 => {
+                number += 1;
+            }
+            made => {
+                let file = made?;
+                fs::remove_file(&path)?;
+                return Ok(file);
+            }
+        }
+    }
+}
+
+/// Another descriptor of a stream, if it is the terminal of this process.
+fn terminal(stream: impl AsFd) -> io::Result<Option<OwnedFd>> {
+    match tcgetpgrp(&stream) {
+        Ok(_) => Ok(Some(rustix::io::fcntl_dupfd_cloexec(stream, FIRST)?)),
+        Err(_) => Ok(None),
+    }
+}
+
+fn nowhere() -> Option<OwnedFd> {
+    rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+/// The first number that is none of a standard stream.
+const FIRST: RawFd = 3;
+
+/// The same under a number above those of the standard streams. Where one of these is closed, whatever is opened next
+/// gets its number, and what is printed would go there.
+pub(super) fn above_standard_streams(descriptor: impl Into<OwnedFd>) -> io::Result<OwnedFd> {
+    let descriptor = descriptor.into();
+    if descriptor.as_raw_fd() >= FIRST {
+        return Ok(descriptor);
+    }
+    Ok(rustix::io::fcntl_dupfd_cloexec(&descriptor, FIRST)?)
+}

@@ -1,0 +1,309 @@
+//! What is taken from the terminal and the process while the screen is up, and the one way to give it back.
+//!
+//! Whoever ends the screen goes this way: its own closing, a panic, a signal, `exit`. So it must be fit for a handler
+//! of signals: it makes plain system calls, takes no lock and allocates nothing.
+
+#![expect(unsafe_code, reason = "a handler of signals finds it behind a pointer")]
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, getpgrp, getpid};
+use rustix::termios::{OptionalActions, QueueSelector, Termios, Winsize};
+
+use super::capture::{Capture, above_standard_streams};
+use super::signals;
+
+/// The other screen; no cursor; clicks and the wheel of the mouse, wherever they are; and pasted text told from keys.
+pub(super) const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?1000h\x1b[?1006h\x1b[?2004h";
+/// The reverse. The other screen comes last, for it brings the cursor back to where it was.
+const LEAVE: &[u8] = b"\x1b[?2004l\x1b[?1006l\x1b[?1000l\x1b[0m\x1b[?25h\x1b[?1049l";
+
+/// For so long a terminal may take nothing when a process is about to die.
+pub(super) const SOON: Duration = Duration::from_secs(2);
+/// For so long it may when a screen is closed: ssh may come back.
+pub(super) const IN_THE_END: Duration = Duration::from_secs(60);
+/// Longer than any frame is on its way to the terminal.
+const FRAME: Duration = Duration::from_millis(5);
+
+/// What is taken from the terminal and the process.
+pub(super) struct Hold {
+    /// Of the process that took it. A forked child has all of this in its memory, and no right to it.
+    owner: Pid,
+    /// The terminal, by a description of its own: nobody else is made not to wait.
+    terminal: OwnedFd,
+    /// As they were.
+    modes: Termios,
+    capture: Option<Capture>,
+    /// How much of what was captured has been written to the terminal.
+    copied: AtomicU64,
+    screen: AtomicU8,
+    stage: AtomicU8,
+    /// The process goes on after it was stopped: whatever it knew of the terminal may be wrong.
+    continued: AtomicBool,
+}
+
+/// Values of `Hold::screen`: the person's; ours, to be drawn on; ours, and about to be the person's.
+const THEIRS: u8 = 0;
+const OURS: u8 = 1;
+const LEAVING: u8 = 2;
+
+/// Values of `Hold::stage`.
+const HELD: u8 = 0;
+const GOING_BACK: u8 = 1;
+const GIVEN_BACK: u8 = 2;
+
+impl Hold {
+    /// Takes hold of the terminal of this process, which must be standard output too; changes nothing yet.
+    pub(super) fn new(capture: bool) -> io::Result<Hold> {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let terminal = rustix::fs::open("/dev/tty", flags, Mode::empty())?;
+        let terminal = above_standard_streams(terminal)?;
+        Ok(Hold {
+            owner: getpid(),
+            modes: rustix::termios::tcgetattr(&terminal)?,
+            terminal,
+            capture: if capture { Some(Capture::new()?) } else { None },
+            copied: AtomicU64::new(0),
+            screen: AtomicU8::new(THEIRS),
+            stage: AtomicU8::new(HELD),
+            continued: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn terminal(&self) -> &OwnedFd {
+        &self.terminal
+    }
+
+    pub(super) fn capture(&self) -> Option<&Capture> {
+        self.capture.as_ref()
+    }
+
+    pub(super) fn size(&self) -> io::Result<Winsize> {
+        Ok(rustix::termios::tcgetwinsize(&self.terminal)?)
+    }
+
+    /// Whether keys go to this process.
+    pub(super) fn is_in_foreground(&self) -> io::Result<bool> {
+        is_in_foreground(&self.terminal)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_in_foreground().is_err()
+    }
+
+    /// Whether the terminal may be drawn on and read from.
+    pub(super) fn is_ours(&self) -> bool {
+        self.screen.load(Ordering::SeqCst) == OURS && self.is_held()
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.stage.load(Ordering::SeqCst) == HELD
+    }
+
+    /// Sets the modes of the terminal. [`ENTER`] is to be written next.
+    pub(super) fn take_screen(&self) -> io::Result<()> {
+        let mut raw = self.modes.clone();
+        raw.make_raw();
+        // First, so that whoever comes in between brings them back.
+        self.screen.store(OURS, Ordering::SeqCst);
+        signals::without_job_control(|| {
+            self.set_modes(&raw)?;
+            // Somebody may just have given all back.
+            if self.is_ours() {
+                Ok(())
+            } else {
+                self.set_modes(&self.modes)
+            }
+        })
+    }
+
+    fn set_modes(&self, modes: &Termios) -> io::Result<()> {
+        let now = OptionalActions::Now;
+        Ok(rustix::termios::tcsetattr(&self.terminal, now, modes)?)
+    }
+
+    /// Gives the screen to the person for now: the process is about to be stopped.
+    pub(super) fn suspend(&self) {
+        signals::without_job_control(|| self.leave_screen(SOON));
+    }
+
+    /// The process was stopped, and goes on.
+    pub(super) fn note_continued(&self) {
+        self.continued.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it was stopped since the last call.
+    pub(super) fn take_continued(&self) -> bool {
+        self.continued.swap(false, Ordering::SeqCst)
+    }
+
+    /// Gives everything back, unless somebody has; waits for whoever is just at it. The terminal may take nothing for
+    /// `patience`; then what is left to be written is lost.
+    pub(super) fn give_back(&self, patience: Duration) {
+        let order = Ordering::SeqCst;
+        let taken_on = self.stage.compare_exchange(HELD, GOING_BACK, order, order);
+        if taken_on.is_ok() {
+            self.give_back_now(patience);
+        }
+        let begin = Instant::now();
+        while self.stage.load(Ordering::SeqCst) == GOING_BACK && begin.elapsed() < 2 * patience {
+            pause(FRAME);
+        }
+    }
+
+    /// The same, for a handler of signals: the thread that was at it may be the one that was interrupted, so nobody
+    /// is waited for. What was given back already is given back no second time.
+    pub(super) fn give_back_now(&self, patience: Duration) {
+        if self.stage.load(Ordering::SeqCst) == GIVEN_BACK {
+            return;
+        }
+        self.stage.store(GOING_BACK, Ordering::SeqCst);
+        signals::without_job_control(|| {
+            self.leave_screen(patience);
+            self.give_streams_back(patience);
+        });
+        self.stage.store(GIVEN_BACK, Ordering::SeqCst);
+    }
+
+    fn leave_screen(&self, patience: Duration) {
+        if self.screen.load(Ordering::SeqCst) == THEIRS {
+            return;
+        }
+        self.screen.store(LEAVING, Ordering::SeqCst);
+        // Another thread may be writing a frame; it sees that it may not before the next one.
+        pause(FRAME);
+        let _ = self.write(LEAVE, patience);
+        // In the background the rest is the shell's by now.
+        if self.is_in_foreground().unwrap_or(true) {
+            // What the mouse did meanwhile would stand behind the prompt as nonsense.
+            let _ = rustix::termios::tcflush(&self.terminal, QueueSelector::IFlush);
+            let _ = self.set_modes(&self.modes);
+        }
+        self.screen.store(THEIRS, Ordering::SeqCst);
+    }
+
+    fn give_streams_back(&self, patience: Duration) {
+        let Some(capture) = &self.capture else {
+            return;
+        };
+        // While most of it is copied others may go on printing: behind it, in order.
+        let copied = self.copy(capture, patience);
+        capture.stop(self.is_gone());
+        if copied.is_ok() {
+            let _ = self.copy(capture, patience);
+        }
+    }
+
+    /// Writes what was captured by now, and not copied yet.
+    fn copy(&self, capture: &Capture, patience: Duration) -> rustix::io::Result<()> {
+        let end = capture.len();
+        // Small, for the stack of a handler may be.
+        let mut buffer = [0; 1024];
+        loop {
+            let from = self.copied.load(Ordering::SeqCst);
+            let left = usize::try_from(end.saturating_sub(from)).unwrap_or(usize::MAX);
+            let room = left.min(buffer.len());
+            let count = capture.read_at(&mut buffer[..room], from)?;
+            if count == 0 {
+                return Ok(());
+            }
+            self.write(&buffer[..count], patience)?;
+            self.copied.store(from + count as u64, Ordering::SeqCst);
+        }
+    }
+
+    /// Writes all of it, however often the terminal is full; [`TIMEDOUT`](Errno::TIMEDOUT) if it is for too long.
+    pub(super) fn write(&self, bytes: &[u8], patience: Duration) -> rustix::io::Result<()> {
+        let mut rest = bytes;
+        let mut taken = Instant::now();
+        while !rest.is_empty() {
+            match rustix::io::write(&self.terminal, rest) {
+                Ok(count) => {
+                    rest = &rest[count..];
+                    taken = Instant::now();
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if taken.elapsed() < patience => pause(Duration::from_millis(1)),
+                Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether this process is in the foreground of the terminal that this is, which must be its own.
+pub(super) fn is_in_foreground(terminal: impl AsFd) -> io::Result<bool> {
+    Ok(rustix::termios::tcgetpgrp(terminal)? == getpgrp())
+}
+
+/// A sleep that a handler of signals may have.
+fn pause(time: Duration) {
+    let time = Timespec {
+        tv_sec: 0,
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    let _ = poll(&mut [], Some(&time));
+}
+
+/// What handlers find: null, or what [`Arc::into_raw`] gave.
+static CURRENT: AtomicPtr<Hold> = AtomicPtr::new(ptr::null_mut());
+/// How many are just looking at what they found there.
+static VISITORS: AtomicUsize = AtomicUsize::new(0);
+
+/// Shows it to handlers.
+///
+/// # Errors
+///
+/// If there is another one: a process has one screen at a time, and a forked child none while its parent has one.
+pub(super) fn publish(hold: &Arc<Hold>) -> io::Result<()> {
+    let mine = Arc::into_raw(Arc::clone(hold)).cast_mut();
+    let (nobody, order) = (ptr::null_mut(), Ordering::SeqCst);
+    if CURRENT
+        .compare_exchange(nobody, mine, order, order)
+        .is_err()
+    {
+        // SAFETY: it is the pointer that was just made, and nobody else has seen it.
+        drop(unsafe { Arc::from_raw(mine) });
+        let why = "another screen has the terminal";
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+    }
+    Ok(())
+}
+
+/// The reverse. Waits until no handler looks at it any more.
+pub(super) fn withdraw(hold: &Arc<Hold>) {
+    let (mine, order) = (Arc::as_ptr(hold).cast_mut(), Ordering::SeqCst);
+    if CURRENT
+        .compare_exchange(mine, ptr::null_mut(), order, order)
+        .is_err()
+    {
+        return;
+    }
+    while VISITORS.load(Ordering::SeqCst) > 0 {
+        pause(FRAME);
+    }
+    // SAFETY: `publish` made it from an `Arc` and left that to whoever takes it out of CURRENT. Whoever found it there
+    // has gone: it counted itself before it looked, and all of these operations have one order.
+    drop(unsafe { Arc::from_raw(mine) });
+}
+
+/// Does something with what the screen that is up has taken. Nothing if none is up, or only in the process that this
+/// one was forked from. `work` must not panic.
+pub(super) fn visit(work: impl FnOnce(&Hold)) {
+    VISITORS.fetch_add(1, Ordering::SeqCst);
+    // SAFETY: what is there stays until no visitor is left, see `withdraw`.
+    let hold = unsafe { CURRENT.load(Ordering::SeqCst).as_ref() };
+    if let Some(hold) = hold.filter(|hold| hold.owner == getpid()) {
+        work(hold);
+    }
+    VISITORS.fetch_sub(1, Ordering::SeqCst);
+}
