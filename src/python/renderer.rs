@@ -224,6 +224,10 @@ impl Renderer {
 
     /// Shows values of metrics. Takes some microseconds; a tensor on a GPU is waited for.
     ///
+    /// Values of one metric that belong to the same step, as those of the batches of a validation, are shown as one:
+    /// their mean. Where nothing else counts steps, neither ``track`` nor ``step``, each call is one, unless it is of
+    /// another split than ``"train"``.
+    ///
     /// Args:
     ///     values: A mapping, for metrics whose names are no keywords.
     ///     split: What they were measured on; by default what ``track`` passes over, else ``"train"``.
@@ -255,7 +259,7 @@ impl Renderer {
             self.stage.tell(py, |course, tell| {
                 match step {
                     Some(step) => course.set_step(step, tell),
-                    None => course.begin(tell),
+                    None => course.logged(split, tell),
                 }
                 let (split, step) = (split.unwrap_or(course.split()), course.step());
                 for (name, value) in values {

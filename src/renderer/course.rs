@@ -231,6 +231,18 @@ impl Course {
         }
     }
 
+    /// Values are told, of `split` if that is said. Where nothing else counts steps, each time is one: no pass was ever
+    /// begun, and the user counts none.
+    pub(crate) fn logged(&mut self, split: Option<Split>, tell: Tell<'_>) {
+        self.begin(tell);
+        let is_training = split.is_none_or(|split| split == Split::Train);
+        if is_training && self.last == 0 && !self.counts_steps {
+            self.step += 1;
+            let (done, step) = (0, self.step);
+            tell(Event::Progress { done, step });
+        }
+    }
+
     /// The user says how many epochs are done.
     pub(crate) fn set_epoch(&mut self, epoch: u64, tell: Tell<'_>) {
         self.begin(tell);
@@ -316,6 +328,25 @@ mod tests {
         assert_eq!(told.take(), "epoch 2");
         assert!(!course.end(true, &mut told.tell()), "it is over once");
         assert_eq!(told.take(), "");
+    }
+
+    #[test]
+    fn each_time_values_are_told_is_a_step_where_nothing_else_counts_them() {
+        let (mut course, mut told) = (Course::new(None, Some(9), 0, 4), Told::default());
+        course.logged(None, &mut told.tell());
+        course.logged(Some(Split::Valid), &mut told.tell());
+        course.logged(Some(Split::Train), &mut told.tell());
+        assert_eq!(told.take(), "start 0 4, 0 @5, 0 @6");
+        pass(&mut course, &mut told, Split::Train, 1, true);
+        assert_eq!(told.take(), "+train 0/1, 1 @7, -");
+        course.logged(None, &mut told.tell());
+        assert_eq!(told.take(), "", "items count");
+
+        let mut course = Course::new(None, None, 0, 0);
+        course.set_step(3, &mut told.tell());
+        told.take();
+        course.logged(None, &mut told.tell());
+        assert_eq!((told.take(), course.step()), (String::new(), 3));
     }
 
     #[test]

@@ -7,13 +7,17 @@ pub(crate) const RECENT: usize = 256;
 /// The whole history is kept in at most so many buckets.
 pub(crate) const BUCKETS: usize = 1024;
 
-/// The values of one metric on one split, in the order in which they were measured.
+/// The values of one metric on one split, in the order in which they were measured. Neighbours that were measured at the
+/// same step, as those of the batches of a validation, are one value: their mean.
 #[derive(Debug)]
 pub(crate) struct History {
     /// Neighbours are merged when there is no room for another one. All but the last hold `width` values.
     buckets: Vec<Bucket>,
     width: u64,
     recent: VecDeque<(u64, f64)>,
+    /// How many were measured for the last value, which is finite, and the last bucket without it. `None` if there is
+    /// none to which another one could be added.
+    last: Option<(u64, Option<Bucket>)>,
     /// Values that are not finite. Those that [`forget_after`](Self::forget_after) meets among the recent ones
     /// only are taken off again.
     not_finite: u64,
@@ -41,6 +45,7 @@ impl Default for History {
             buckets: Vec::new(),
             width: 1,
             recent: VecDeque::new(),
+            last: None,
             not_finite: 0,
         }
     }
@@ -48,20 +53,47 @@ impl Default for History {
 
 impl History {
     pub(crate) fn push(&mut self, step: u64, value: f64) {
+        if value.is_finite() && self.add_to_last(step, value) {
+            return;
+        }
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
         self.recent.push_back((step, value));
         if value.is_finite() {
-            self.put(Bucket::of(step, value));
+            let before = self.put(Bucket::of(step, value));
+            self.last = Some((1, before));
         } else {
+            self.last = None;
             self.not_finite += 1;
         }
+    }
+
+    /// Makes the last value the mean of what was measured at its step, and says whether this was.
+    fn add_to_last(&mut self, step: u64, value: f64) -> bool {
+        let Some((weight, before)) = &mut self.last else {
+            return false;
+        };
+        let (Some((at, mean)), Some(bucket)) = (self.recent.back_mut(), self.buckets.last_mut())
+        else {
+            return false;
+        };
+        if *at != step {
+            return false;
+        }
+        *weight += 1;
+        let share = 1.0 / *weight as f64;
+        // So that the sum of two large ones does not overflow.
+        *mean = *mean * (1.0 - share) + value * share;
+        let point = Bucket::of(step, *mean);
+        *bucket = before.map_or(point, |before| before.and(&point));
+        true
     }
 
     /// Forgets the values of later steps, and with them those earlier ones that share a bucket with a later one and
     /// are not among the recent.
     pub(crate) fn forget_after(&mut self, step: u64) {
+        self.last = None;
         let is_later = |bucket: &Bucket| bucket.last > step;
         let first_cut = self.buckets.iter().position(is_later);
         self.buckets
@@ -82,17 +114,20 @@ impl History {
         }
     }
 
-    fn put(&mut self, value: Bucket) {
+    /// Returns the bucket that it was added to, as it was before; `None` if it has one of its own.
+    fn put(&mut self, value: Bucket) -> Option<Bucket> {
         if let Some(last) = self.buckets.last_mut()
             && last.count < self.width
         {
+            let before = *last;
             *last = last.and(&value);
-            return;
+            return Some(before);
         }
         if self.buckets.len() == BUCKETS {
             self.halve();
         }
         self.buckets.push(value);
+        None
     }
 
     /// Merges each two neighbours.
@@ -216,14 +251,14 @@ mod tests {
         history
     }
 
-    /// Values of ascending steps, finite or not.
+    /// Values of ascending steps, finite or not, each measured at a step of its own.
     fn series(most: usize) -> impl Strategy<Value = Vec<(u64, f64)>> {
         let value = prop_oneof![
             8 => -1e3..1e3,
             1 => proptest::num::f64::ANY,
             1 => prop::sample::select(vec![f64::NAN, f64::INFINITY, f64::NEG_INFINITY]),
         ];
-        prop::collection::vec((0u64..3, value), 0..most).prop_map(|steps| {
+        prop::collection::vec((1u64..3, value), 0..most).prop_map(|steps| {
             let add = |at: &mut u64, (further, value): (u64, f64)| {
                 *at += further;
                 Some((*at, value))
@@ -292,6 +327,33 @@ mod tests {
             prop_assert_eq!(bits(history.last()), bits(values.last().copied()));
             let recent = history.recent().iter().copied();
             prop_assert_eq!(bits(recent), bits(last_values(&values).iter().copied()));
+        }
+
+        #[test]
+        fn what_is_measured_at_one_step_is_one_value(
+            values in prop::collection::vec((1u64..3, prop::collection::vec(-1e3..1e3, 1..5)), 0..3000)
+        ) {
+            let mut at = 0;
+            let (mut all, mut means) = (History::default(), Vec::new());
+            for (further, values) in &values {
+                at += further;
+                for value in values {
+                    all.push(at, *value);
+                }
+                means.push((at, values.iter().sum::<f64>() / values.len() as f64));
+            }
+            let expected = history(&means);
+            let near = |a: f64, b: f64| (a - b).abs() <= 1e-9;
+            prop_assert_eq!(all.count(), expected.count());
+            prop_assert_eq!(all.all().len(), expected.all().len());
+            for (bucket, expected) in all.all().iter().zip(expected.all()) {
+                prop_assert_eq!((bucket.first, bucket.last), (expected.first, expected.last));
+                prop_assert!(near(bucket.mean, expected.mean), "{bucket:?} {expected:?}");
+                prop_assert!(near(bucket.min, expected.min) && near(bucket.max, expected.max));
+            }
+            for ((at, value), (step, mean)) in all.recent().iter().zip(last_values(&means)) {
+                prop_assert!(at == step && near(*value, *mean));
+            }
         }
 
         #[test]

@@ -26,7 +26,8 @@ const SAVED: usize = 1000;
 /// use std::sync::Arc;
 ///
 /// use pitstop::renderer::{Monitor, Screen, ScreenOptions};
-/// use pitstop::{AsyncCheckpointer, FileCheckpointer, Node, Options, Retention, State, Transfer};
+/// use pitstop::{AsyncCheckpointer, Checkpointer, FileCheckpointer, Node, Options, Retention};
+/// use pitstop::{State, Transfer};
 ///
 /// # let directory = tempfile::tempdir()?;
 /// let retention = Retention::keep_last(3)?;

@@ -128,7 +128,7 @@ impl Watcher {
             }
             changed |= self.take_notice(now());
             if is_due(drawn, changed) {
-                display.draw(&self.run, now())?;
+                display.draw(&self.run, self.time(now()))?;
                 (drawn, changed) = (Some(Instant::now()), false);
             }
             thread::sleep(PAUSE);
@@ -187,6 +187,19 @@ impl Watcher {
         changed
     }
 
+    /// For a run that says nothing any more, time does not go on.
+    fn time(&self, now: f64) -> f64 {
+        if self.is_silent(now) {
+            self.run.latest
+        } else {
+            now
+        }
+    }
+
+    fn is_silent(&self, now: f64) -> bool {
+        self.run.end.is_none() && now - self.run.latest > SILENCE
+    }
+
     /// What to say of a run that says nothing itself.
     fn silence(&self, now: f64) -> Option<String> {
         let latest = self.run.latest;
@@ -194,8 +207,8 @@ impl Watcher {
             let directory = self.directory.display();
             return Some(format!("waiting for a run in {directory}"));
         }
-        let is_silent = self.run.end.is_none() && now - latest > SILENCE;
-        is_silent.then(|| format!("no news since {}", time(latest)))
+        self.is_silent(now)
+            .then(|| format!("no news since {}", time(latest)))
     }
 }
 

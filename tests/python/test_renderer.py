@@ -253,6 +253,19 @@ def test_a_run_begins_where_it_is_said_to_with_its_first_value(run):
     assert happened(run, "register") == [{"event": "register", "name": "loss", "unit": "nats", "goal": "min"}]
 
 
+def test_each_time_values_are_logged_is_a_step_where_nothing_else_counts_them(run):
+    with pitstop.Renderer(steps=3, directory=run) as screen:
+        for _ in range(3):
+            screen.log(loss=1.0)
+            screen.log(split="valid", loss=2.0)
+        assert screen.step == 3
+    with pitstop.Renderer(directory=run) as screen:
+        for _ in screen.track(range(2)):
+            screen.log(loss=1.0)
+        screen.log(loss=1.0)
+        assert screen.step == 2
+
+
 def test_who_counts_steps_and_epochs_counts_alone(run):
     with pitstop.Renderer(directory=run) as screen:
         for item in screen.track(range(4)):
@@ -319,7 +332,7 @@ def test_it_is_used_between_start_and_close_and_once():
         assert entered is screen
         screen.log(loss=1.0)
     screen.close()
-    assert repr(screen) == "<pitstop.Renderer: closed, step 0>"
+    assert repr(screen) == "<pitstop.Renderer: closed, step 1>"
     for late in (screen.start, screen.__enter__, lambda: screen.log(loss=1.0), lambda: screen.epoch(1)):
         with pytest.raises(RuntimeError, match="the renderer is closed"):
             late()
@@ -413,6 +426,37 @@ def test_without_a_terminal_it_prints_lines_to_standard_output():
     assert "device" in output
     assert output.splitlines()[-1] == "after"
     assert "\x1b" not in output
+
+
+def test_the_values_of_a_validation_are_summed_up_by_their_mean():
+    output = child.run(
+        """
+        import pitstop
+        with pitstop.Renderer() as screen:
+            for _ in screen.track(range(3)):
+                pass
+            for value in screen.track([10, 1, 2, 3, 4, 5, 6, 7, 8, 9], "valid"):
+                screen.log(score=value)
+        """
+    )
+    (row,) = [line.split() for line in output.splitlines() if line.split()[:2] == ["score", "valid"]]
+    assert row[2] == "5.5"
+    assert "10" not in row
+
+
+def test_a_stop_just_before_the_end_is_told():
+    output = child.run(
+        """
+        import pitstop
+        interrupter = pitstop.Interrupter()
+        with pitstop.Renderer(interrupter=interrupter) as screen:
+            for _ in screen.track(range(3)):
+                screen.log(loss=0.5)
+            interrupter.stop("budget used up")
+        """
+    )
+    assert "the run was stopped" in output
+    assert "budget used up" in output
 
 
 def test_where_python_has_another_standard_output_the_lines_go_there(capsys):

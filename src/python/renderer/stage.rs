@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -47,6 +48,9 @@ enum Phase {
     Open(Screen, Option<Py<Handler>>),
     Closed,
 }
+
+/// For so long a screen may take to give the terminal back after a signal has ended the wait for it.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// All that are open.
 static OPEN: Mutex<Vec<Weak<Stage>>> = Mutex::new(Vec::new());
@@ -201,7 +205,8 @@ impl Stage {
     ///
     /// # Errors
     ///
-    /// What a handler of a signal raises meanwhile, such as `KeyboardInterrupt`, after the terminal is back;
+    /// What a handler of a signal raises meanwhile, such as `KeyboardInterrupt`, after the terminal is back, or when
+    /// it still takes nothing some seconds later;
     /// `TrainingKilled` if a kill came too late to be told otherwise, and the run ended well.
     pub(super) fn close(&self, py: Python<'_>, error: Option<String>) -> PyResult<()> {
         let well = error.is_none();
@@ -214,9 +219,13 @@ impl Stage {
         let waited = until(py, || screen.wait(MOMENT).then_some(()));
         if waited.is_err() {
             screen.leave();
-            detach(py, || while !screen.wait(MOMENT) {});
         }
-        detach(py, || drop(screen));
+        if waited.is_ok() || detach(py, || screen.wait(PATIENCE)) {
+            detach(py, || drop(screen));
+        } else {
+            // A pipe that nobody reads holds its thread up, maybe for ever.
+            std::mem::forget(screen);
+        }
         outcome = outcome.and(waited);
         let removed = reached.map_or(Ok(()), |handler| Handler::remove(handler.bind(py)));
         outcome = outcome.and(removed);

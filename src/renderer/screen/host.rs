@@ -206,6 +206,8 @@ impl Host {
         match event {
             Event::Start { .. } => self.ended = None,
             Event::End { .. } => {
+                // It may have been asked to stop just now.
+                self.look_for_stops();
                 self.look_at_checkpoints_now();
                 self.ended = Some(Instant::now());
             }

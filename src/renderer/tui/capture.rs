@@ -5,14 +5,14 @@
 
 use std::env;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process;
 
 use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::{Errno, Result};
-use rustix::stdio::{dup2_stderr, dup2_stdout, stderr, stdout};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stderr, stdin, stdout};
 use rustix::termios::tcgetpgrp;
 
 /// Standard output and standard error, as far as they are this terminal, go into a file.
@@ -21,6 +21,8 @@ pub(super) struct Capture {
     /// The streams as they were. Empty for one that is not captured.
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
+    /// What is typed belongs to the screen: whoever reads standard input finds its end, and does not wait for ever.
+    stdin: Option<OwnedFd>,
 }
 
 impl Capture {
@@ -34,6 +36,7 @@ impl Capture {
             file: above_standard_streams(unnamed()?)?,
             stdout: terminal(stdout())?,
             stderr: terminal(stderr())?,
+            stdin: terminal(stdin())?,
         })
     }
 
@@ -45,11 +48,16 @@ impl Capture {
         if self.stderr.is_some() {
             dup2_stderr(&self.file)?;
         }
+        if self.stdin.is_some()
+            && let Some(nowhere) = nowhere()
+        {
+            dup2_stdin(&nowhere)?;
+        }
         Ok(())
     }
 
-    /// What is printed goes to the terminal again; nowhere if that is gone: a run must not end because nobody
-    /// listens. A stream that somebody has turned elsewhere meanwhile is left alone.
+    /// What is printed goes to the terminal again, and what is typed is to be had; nowhere if that is gone: a run must
+    /// not end because nobody listens. A stream that somebody has turned elsewhere meanwhile is left alone.
     ///
     /// Fit for a handler of signals.
     pub(super) fn stop(&self, is_gone: bool) {
@@ -63,6 +71,11 @@ impl Capture {
             && self.is_behind(stderr())
         {
             let _ = dup2_stderr(nowhere.as_ref().unwrap_or(was));
+        }
+        if let Some(was) = &self.stdin
+            && is_nowhere(stdin())
+        {
+            let _ = dup2_stdin(nowhere.as_ref().unwrap_or(was));
         }
     }
 
@@ -89,6 +102,9 @@ impl Capture {
     }
 }
 
+/// Bytes that there must be room for.
+const ROOM: usize = 64 << 10;
+
 fn unnamed() -> io::Result<File> {
     let mut number = 0;
     loop {
@@ -106,8 +122,16 @@ fn unnamed() -> io::Result<File> {
                 number += 1;
             }
             made => {
-                let file = made?;
-                fs::remove_file(&path)?;
+                let named = |error: io::Error| {
+                    let directory = env::temp_dir();
+                    let why = format!("{}: {error}", directory.display());
+                    io::Error::new(error.kind(), why)
+                };
+                let file = made.map_err(named)?;
+                fs::remove_file(&path).map_err(named)?;
+                // Where there is no room, whoever prints would hear of it.
+                (&file).write_all(&vec![0; ROOM]).map_err(named)?;
+                file.set_len(0).map_err(named)?;
                 return Ok(file);
             }
         }
@@ -120,6 +144,12 @@ fn terminal(stream: impl AsFd) -> io::Result<Option<OwnedFd>> {
         Ok(_) => Ok(Some(rustix::io::fcntl_dupfd_cloexec(stream, FIRST)?)),
         Err(_) => Ok(None),
     }
+}
+
+/// Whether it is the device that [`nowhere`] opens.
+fn is_nowhere(stream: impl AsFd) -> bool {
+    let device = rustix::fs::stat("/dev/null").map(|status| status.st_rdev);
+    fstat(stream).map(|status| status.st_rdev) == device
 }
 
 fn nowhere() -> Option<OwnedFd> {

@@ -28,8 +28,8 @@ const LEAVE: &[u8] = b"\x1b[?2004l\x1b[?1006l\x1b[?1000l\x1b[0m\x1b[?25h\x1b[?10
 
 /// For so long a terminal may take nothing when a process is about to die.
 pub(super) const SOON: Duration = Duration::from_secs(2);
-/// For so long it may when a screen is closed: ssh may come back.
-pub(super) const IN_THE_END: Duration = Duration::from_secs(60);
+/// For so long it may when a screen is closed, at each of its three last words: ssh may come back.
+pub(super) const IN_THE_END: Duration = Duration::from_secs(20);
 /// Longer than any frame is on its way to the terminal.
 const FRAME: Duration = Duration::from_millis(5);
 

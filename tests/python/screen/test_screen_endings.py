@@ -16,6 +16,18 @@ def test_the_traceback_of_an_exception_can_be_read():
         assert "panicked" not in printed
 
 
+def test_who_reads_what_is_typed_finds_its_end_while_the_screen_is_up():
+    """It waited for ever, for keys that the screen had taken; and no key of the screen worked any more."""
+    with training("if step == 20: input('name? ')", before="print('tty before:', os.isatty(0))") as terminal:
+        printed = ended(terminal, 1)
+        assert "EOFError" in printed
+    after = "print('tty after:', os.isatty(0)); print('read', input())"
+    with training("if step == 20: interrupter.stop()", after=after) as terminal:
+        terminal.wait_for("tty after: True")
+        terminal.type("typed\n")
+        assert "read typed" in ended(terminal, 0)
+
+
 def test_sys_exit_ends_the_program_with_its_code():
     with training("if step == 20: print('bye'); sys.exit(7)") as terminal:
         assert "bye" in ended(terminal, 7)

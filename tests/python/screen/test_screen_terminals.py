@@ -1,5 +1,6 @@
 """Terminals of all kinds: small, resized, without colours, not read, none at all."""
 
+import ctypes
 import os
 import re
 import signal
@@ -42,6 +43,13 @@ def test_a_terminal_that_does_not_know_its_size_has_that_of_all_terminals_once()
         stopped(terminal)
 
 
+def device_of(terminal):
+    """The path of the terminal. The program itself has nothing on standard input while the screen is up."""
+    ptsname = ctypes.CDLL(None).ptsname
+    ptsname.restype = ctypes.c_char_p
+    return ptsname(terminal.program.child_fd)
+
+
 def test_a_terminal_that_takes_nothing_for_a_while_stops_nobody(tmp_path):
     enough = tmp_path / "enough"
     with training(
@@ -53,7 +61,7 @@ def test_a_terminal_that_takes_nothing_for_a_while_stops_nobody(tmp_path):
         arguments=[enough],
     ) as terminal:
         up(terminal)
-        device = os.open(os.readlink(f"/proc/{terminal.pid}/fd/0"), os.O_RDWR | os.O_NOCTTY)
+        device = os.open(device_of(terminal), os.O_RDWR | os.O_NOCTTY)
         termios.tcflow(device, termios.TCOOFF)
         deadline = time.monotonic() + LIMIT
         while not enough.exists():

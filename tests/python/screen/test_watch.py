@@ -71,7 +71,7 @@ def test_q_and_s_ask_the_run_to_stop_and_go_on_watching(live, run):
         terminal.wait_for(STOPPING)
         assert live.interrupter.get_message() == STOPPING
         live.close()
-        terminal.wait_for("finished")
+        terminal.wait_for("stopped")
         terminal.type("q")
         ended(terminal)
     assert disk.hidden(run) <= {".lock"}

@@ -49,6 +49,7 @@ fn doing(scene: Scene<'_>) -> &'static str {
     let run = scene.run;
     match (&run.end, &run.pass) {
         (Some(end), _) if end.error.is_some() => "failed",
+        (Some(_), _) if run.stopping.is_some() => "stopped",
         (Some(_), _) => "finished",
         _ if scene.is_killing() => "ending at once",
         _ if run.stopping.is_some() => "stopping",
