@@ -15,7 +15,8 @@ process has measured is one line of JSON, with these figures (seconds unless the
   `machine_cpus` those of the whole machine, which sees the kernel's own threads.
 - `extra`, for each loop: what the checkpoint costs a training loop, stall and interference together. It is
   the time from just before the call until one second after the save has ended, less what as many iterations
-  take without a save: the lower of the median iteration times just before and just after. A loop is
+  take without a save: the mean of the median iteration times just before and just after. Two saves a loop.
+  A loop is
     - `coarse`: one matrix product an iteration, some 20 ms that need no interpreter;
     - `fine`: a hundred small products an iteration, so that it feels every holder of the GIL;
     - `mutating`: the coarse one, which also rewrites 1/64 of the state in place in each iteration. Before its

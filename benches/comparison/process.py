@@ -16,7 +16,7 @@ import torch
 
 from . import machine, ours, peers  # noqa: F401  (they fill the list of libraries)
 from .libraries import REGISTRY, Library, Unavailable
-from .loops import LOOPS, Loop, cost
+from .loops import LOOPS, SAVES, Loop, cost
 from .workloads import State, change_all, change_some, leaves, make, mapped, nbytes, tensors
 
 # Bytes at most that are held between measurements: a cold restore fills the page cache and new memory.
@@ -115,11 +115,14 @@ class Measurement:
         # Nothing runs beside a save that blocks to its end, so one loop tells all.
         for kind in LOOPS if self.library.asynchronous else LOOPS[:1]:
             loop = Loop(kind, self.state)
-            change_all(self.state)
-            self.library.prepare(self.state)
-            self.step += 1
-            self.record["extra"][kind] = cost(self.library, self.state, self.step, loop, self.ready)
-            self.rest()
+            each = []
+            for _ in range(SAVES):
+                change_all(self.state)
+                self.library.prepare(self.state)
+                self.step += 1
+                each.append(cost(self.library, self.state, self.step, loop, self.ready))
+                self.rest()
+            self.record["extra"][kind] = {figure: [one[figure] for one in each] for figure in each[0]}
 
     def restores(self) -> None:
         """The newest checkpoint, in each way that the library has."""
