@@ -116,6 +116,25 @@ def test_a_file_that_cannot_be_linked_is_news_and_no_warning(
     assert np.array_equal(pitstop.restore(run, 2)["w"], state["w"])
 
 
+def test_files_that_can_never_be_linked_are_a_warning_once(
+    run: Path, outside: pitstop.AsyncCheckpointer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On file systems without hard links or lasting inode numbers `incremental` did nothing, and nobody was told."""
+    state = {"w": np.arange(1 << 17)}
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        for step in range(1, 6):
+            checkpointer.save(step, state).result()
+            (tensors,) = (run / f"step-{step}").glob("*.safetensors")
+            os.truncate(tensors, 10)
+        stats = checkpointer.stats()
+    outside.check()
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert "cannot be linked here" in record.getMessage()
+    assert "`incremental`" in record.getMessage()
+    assert stats.bytes_linked == 0
+
+
 def test_a_failure_of_a_checkpointer_that_is_dropped_is_an_error(
     run: Path, outside: pitstop.AsyncCheckpointer, caplog: pytest.LogCaptureFixture
 ) -> None:
