@@ -297,7 +297,8 @@ impl AsyncCheckpointer {
     ///     step: Which one; by default the newest intact one. Damaged ones are passed over with a warning.
     ///     into: Objects to fill in place: tensors keep their memory, objects with ``load_state_dict`` are given
     ///         their state, plain values are replaced in their container.
-    ///     like: A template whose container types the result gets, such as a named tuple of optax.
+    ///     like: A template whose container types the result gets, such as a named tuple of optax. Its arrays say in
+    ///         which framework those of the result are; shapes, element types and values are those that were saved.
     ///     only: Glob pattern, or list of patterns, over names such as ``"model.*"``. What matches none is left
     ///         out, or left as it is with ``into``.
     ///     framework: ``"numpy"``, ``"torch"`` or ``"jax"``; by default what each array was.
