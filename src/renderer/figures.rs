@@ -1,6 +1,7 @@
 //! How numbers and texts are shown to people.
 
 use std::borrow::Cow;
+use std::time::SystemTime;
 
 /// A value of a metric, to four digits.
 pub(crate) fn number(value: f64) -> String {
@@ -65,6 +66,12 @@ pub(crate) fn brief(seconds: f64) -> String {
     }
 }
 
+/// A time of day with its date, to the second, in UTC.
+pub(crate) fn time(time: SystemTime) -> String {
+    let text = humantime::format_rfc3339_seconds(time).to_string();
+    text.trim_end_matches('Z').replace('T', " ")
+}
+
 /// A number of bytes, to three digits.
 pub(crate) fn bytes(bytes: u64) -> String {
     let mut value = bytes as f64;
@@ -107,6 +114,8 @@ fn is_hidden(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -178,11 +187,18 @@ mod tests {
     }
 
     #[test]
+    fn a_time_of_day_has_a_date_and_no_fractions() {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_764_533_373_999);
+        assert_eq!(time(at), "2025-11-30 20:09:33");
+    }
+
+    #[test]
     fn sizes_have_three_digits() {
         for (size, text) in [
             (0, "0 B"),
             (999, "999 B"),
             (1000, "1.00 kB"),
+            (9_994, "9.99 kB"),
             (9_996, "10.0 kB"),
             (99_960, "100 kB"),
             (999_600, "1.00 MB"),

@@ -13,7 +13,7 @@ mod control;
 mod course;
 mod display;
 mod event;
-mod figures;
+pub(crate) mod figures;
 mod history;
 mod journal;
 mod monitor;

@@ -196,6 +196,10 @@ impl Plain {
 }
 
 impl Display for Plain {
+    fn is_attended(&self) -> bool {
+        false
+    }
+
     /// Nobody is in front of it; nor does anybody wait for it to be read.
     fn requests(&mut self, run: &RunState) -> io::Result<Vec<Request>> {
         Ok(run.end.iter().map(|_| Request::Leave).collect())
