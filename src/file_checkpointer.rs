@@ -53,8 +53,8 @@ pub struct Options {
     /// Compare checksums when restoring.
     pub verify: bool,
     /// Link files that did not change since the previous checkpoint, instead of writing them. Up to 128
-    /// checkpoints share a file then, and damage to it; without, no two share anything. Where files cannot be
-    /// linked, all are written each time, and a warning in the log says so once.
+    /// checkpoints share a file then, and damage to it; without, no two share anything. Where files turn out not
+    /// to be linkable twice in a row, it is off from then on, which a warning in the log says.
     pub incremental: bool,
     /// The most bytes that snapshots may take; `None`: as many as a state has. What does not fit is written from
     /// where it lies, and [`Ticket::reads`] says how long it must not change.
@@ -226,11 +226,12 @@ impl FileCheckpointer {
         let _ending = ticket.timings.ending();
         self.keep_locked()?;
         let retention = transfer.options.retention.clone();
+        let incremental = self.options.incremental && !self.links.are_hopeless();
         let mut last = self.memory().last.take();
-        if last.is_none() && self.options.incremental {
+        if last.is_none() && incremental {
             last = self.newest_intact();
         }
-        let previous = last.as_ref().filter(|_| self.options.incremental);
+        let previous = last.as_ref().filter(|_| incremental);
         let at = previous.map(|saved| self.run.path(saved.manifest.step));
         let site = writer::Site {
             storage: self.run.storage().as_ref(),

@@ -41,18 +41,22 @@ impl Links {
         self.failures.store(0, Relaxed);
     }
 
-    /// Once is news: somebody has changed a file. Twice in a row it goes on, as on a file system without hard links,
-    /// or whose files have another number at each look; a user is told of that, once.
+    /// Once is news: somebody has changed a file. Twice in a row it would go on, as on a file system without hard
+    /// links, or whose files have another number at each look.
     fn failed(&self, error: &io::Error) {
         let what = "unchanged files are written anew";
-        if self.failures.fetch_add(1, Relaxed) == 1 {
-            log::warn!(
-                "{what} at each save, since they cannot be linked here: {error}; turn `incremental` off, which \
-                 spares the attempt"
-            );
+        self.failures.fetch_add(1, Relaxed);
+        if self.are_hopeless() {
+            log::warn!("{what} from now on (`incremental`), since they cannot be linked: {error}");
         } else {
             log::info!("{what}, since one could not be linked: {error}");
         }
+    }
+
+    /// They are not to be tried any more: what is to be linked is not copied before, and each save would block until
+    /// it is written after all.
+    pub(super) fn are_hopeless(&self) -> bool {
+        self.failures.load(Relaxed) > 1
     }
 }
 

@@ -46,7 +46,7 @@ use crate::storage::LockError;
 ///     verify: Compare every checksum when restoring.
 ///     incremental: Link files that did not change since the previous checkpoint instead of writing them, so that
 ///         up to 128 checkpoints share a file, and damage to it. With ``False`` no two share anything. Where files
-///         cannot be linked, as on some network file systems, all are written each time, and a warning is logged.
+///         cannot be linked, as on some network file systems, all are written each time; a warning is logged.
 ///     fsync: Make every save durable. Without, a power cut may lose checkpoints that were reported as saved.
 ///     check_deferred: For debugging: compute the checksums of what is deferred before ``save`` returns, so that
 ///         the save fails, naming the tensor, if that is changed before it is copied.
