@@ -79,7 +79,7 @@ class CorruptCheckpointError(CheckpointError):
 
 
 class StateMismatchError(CheckpointError, ValueError):
-    """What was saved does not fit what is to be filled, or the template given as ``like``. Nothing was touched.
+    """What was saved does not fit what is to be filled, or the template ``like``. Nothing was touched.
 
     Attributes:
         missing: Names that are to be filled, or in the template, and not in the checkpoint.

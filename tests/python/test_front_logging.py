@@ -119,7 +119,7 @@ def test_a_file_that_cannot_be_linked_is_news_and_no_warning(
 def test_where_files_cannot_be_linked_no_more_attempts_are_made_and_a_warning_says_so(
     run: Path, outside: pitstop.AsyncCheckpointer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On file systems without hard links or lasting inode numbers `incremental` did nothing, and nobody was told."""
+    """Without hard links, or lasting inode numbers, `incremental` did nothing, and nobody was told."""
     state = {"w": np.arange(1 << 17)}
     with pitstop.AsyncCheckpointer(run) as checkpointer:
         for step in range(1, 6):
