@@ -66,7 +66,7 @@ impl Terminal {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported) if there is none that can do it,
+    /// [`Unsupported`](io::ErrorKind::Unsupported) if there is none that can do it, or it is for another rank,
     /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) if there is a screen in this process already, what the system
     /// says otherwise. Nothing is taken then.
     pub(super) fn open(capture: bool) -> io::Result<Terminal> {
