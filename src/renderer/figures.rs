@@ -41,6 +41,12 @@ pub(crate) fn count(value: u64) -> String {
     text
 }
 
+/// So many of something: `1 step`, `2,000 steps`.
+pub(crate) fn several(many: u64, what: &str) -> String {
+    let plural = if many == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", count(many))
+}
+
 /// How long something lasts, in whole seconds or coarser.
 pub(crate) fn duration(seconds: f64) -> String {
     // What is no number is no time.
@@ -106,6 +112,20 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     harmless.collect::<String>().into()
 }
 
+/// The text in at most `most` characters, of which there must be one; `…` stands for what is left out of its middle:
+/// long names often differ only in the end.
+pub(crate) fn abridged(text: &str, most: usize) -> Cow<'_, str> {
+    // No text has more characters than bytes.
+    if text.len() <= most || text.chars().nth(most).is_none() {
+        return text.into();
+    }
+    let kept = most.saturating_sub(1);
+    let head: String = text.chars().take(kept.div_ceil(2)).collect();
+    let tail = text.char_indices().rev().take(kept / 2).last();
+    let tail = tail.map_or("", |(at, _)| &text[at..]);
+    format!("{head}…{tail}").into()
+}
+
 fn is_hidden(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -155,6 +175,32 @@ mod tests {
         ] {
             assert_eq!(count(value), text);
         }
+    }
+
+    #[test]
+    fn one_of_something_is_no_plural() {
+        for (many, text) in [(0, "0 steps"), (1, "1 step"), (2000, "2,000 steps")] {
+            assert_eq!(several(many, "step"), text);
+        }
+    }
+
+    #[test]
+    fn long_names_lose_their_middle() {
+        for (name, most, text) in [
+            ("loss", 4, "loss"),
+            ("größe", 5, "größe"),
+            ("größen", 5, "gr…en"),
+            ("encoder.layers.11.loss", 11, "encod….loss"),
+            ("abcdef", 4, "ab…f"),
+            ("abcdef", 2, "a…"),
+            ("abcdef", 1, "…"),
+        ] {
+            assert_eq!(abridged(name, most), text, "{name} in {most}");
+        }
+        let long = "ä".repeat(1 << 20);
+        let short = abridged(&long, 40);
+        assert_eq!(short.chars().count(), 40);
+        assert_eq!(abridged(&short, 40), short);
     }
 
     #[test]

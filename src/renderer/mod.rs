@@ -31,6 +31,8 @@ pub(crate) use course::Course;
 pub use event::{Event, Goal, Metric, Split};
 pub use journal::EVENTS;
 pub use monitor::{Monitor, Monitored};
+#[cfg(feature = "python")]
+pub(crate) use screen::now;
 pub use screen::{Screen, ScreenOptions, default_renderer};
 pub use watch::{ask_to_stop, watch};
 

@@ -288,7 +288,7 @@ fn a_line_that_is_written_in_two_parts_is_read_as_one() {
     watching.until("the half of it");
     run.end();
     let printed = watching.end();
-    assert!(printed.contains("the half of it: 1 times"), "{printed}");
+    assert!(printed.contains("the half of it: 1 time"), "{printed}");
 }
 
 #[test]
