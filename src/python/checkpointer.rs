@@ -15,7 +15,7 @@ use super::errors;
 use super::handle::SaveHandle;
 use super::info::CheckpointInfo;
 use super::interrupter::Interrupter;
-use super::known::text;
+use super::leaving::leave;
 use super::protecting;
 use super::restoring::{self, Request};
 use super::retention::{Decision, Policy, parse_mode};
@@ -546,25 +546,7 @@ impl AsyncCheckpointer {
         traceback: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
         let _ = (exc_type, traceback);
-        let closed = self.close(py);
-        if exc.is_none() {
-            return closed.map(|()| false);
-        }
-        // The exception on its way out is the news; what went wrong here goes along with it.
-        if let Err(error) = closed {
-            if error
-                .get_type(py)
-                .is_subclass_of::<pyo3::exceptions::PyException>()?
-            {
-                exc.call_method1(
-                    "add_note",
-                    (format!("pitstop: {}", text(error.value(py))?),),
-                )?;
-            } else {
-                return Err(error);
-            }
-        }
-        Ok(false)
+        leave(exc, self.close(py))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
