@@ -156,7 +156,8 @@ pub trait Renderer: Send {
         self.event(Event::Checkpoints(checkpoints));
     }
 
-    /// The run is over; `summary` is lines to read in the end, name and value.
+    /// The run is over; `summary` is lines to read in the end, name and value. What is told afterwards may not be seen
+    /// any more.
     fn end(&mut self, summary: Vec<(String, String)>) {
         self.event(Event::End {
             summary,
