@@ -130,7 +130,7 @@ impl RunState {
                 (self.epochs, self.steps) = (epochs, steps);
                 self.start(at, epoch, step);
             }
-            Event::Register(metric) => self.register(metric),
+            Event::Register(metric) => self.register(&metric),
             Event::Numeric {
                 split,
                 name,
@@ -288,7 +288,7 @@ impl RunState {
         self.counters.iter().position(|(known, _)| *known == name)
     }
 
-    fn register(&mut self, metric: Metric) {
+    fn register(&mut self, metric: &Metric) {
         let known = self.metric(&metric.name);
         known.metric.unit = abridged(&metric.unit, NAME).into_owned();
         known.metric.goal = metric.goal;
