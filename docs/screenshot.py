@@ -11,6 +11,8 @@ import argparse
 import collections
 import contextlib
 import html
+import os
+import re
 import sys
 import tempfile
 import time
@@ -76,6 +78,7 @@ def main():
     with tempfile.TemporaryDirectory() as directory, contextlib.chdir(directory):
         command = options.command or [*DIGITS, "--steps", "3000"]
         screen = photograph(command, options.columns, options.lines, options.after, options.keys)
+        hide(screen, Path.cwd())
     options.output.write_text(svg(screen))
     print(f"{options.output}: {options.columns} x {options.lines} cells")
 
@@ -93,6 +96,21 @@ def photograph(command, columns, lines, after, keys):
         if not terminal.is_open:
             raise SystemExit(f"the program ended before its picture was taken:\n{terminal.printed}")
         return terminal.screen
+
+
+def hide(screen, directory):
+    """Shows the run by its path below the directory: where that lies is of no interest, and another one each time."""
+    runs = [str(events.parent.relative_to(directory)) for events in directory.rglob("events.jsonl")]
+    shown = re.compile(re.escape(f"{directory.parent}{os.sep}") + r"\S+")
+    for y in range(screen.lines):
+        cells = [screen.buffer[y][x] for x in range(screen.columns)]
+        found = shown.search("".join(cell.data[:1] or " " for cell in cells))
+        if found and runs:
+            begin, end = found.span()
+            # The rule behind it is as much longer.
+            cells[begin:end] = [cells[begin]._replace(data=letter) for letter in runs[0]]
+            cells += cells[-1:] * (screen.columns - len(cells))
+            screen.buffer[y].update(enumerate(cells[: screen.columns]))
 
 
 def svg(screen):

@@ -25,7 +25,7 @@ use crate::format::MANIFEST;
 use crate::snapshot::Arena;
 use crate::state::State;
 use crate::storage::{Local, Lock, LockError, Storage};
-use writer::Saved;
+use writer::{Links, Saved};
 
 pub use compare::{Changed, Comparison, TensorChange, compare};
 pub use error::RestoreError;
@@ -53,7 +53,8 @@ pub struct Options {
     /// Compare checksums when restoring.
     pub verify: bool,
     /// Link files that did not change since the previous checkpoint, instead of writing them. Up to 128
-    /// checkpoints share a file then, and damage to it; without, no two share anything.
+    /// checkpoints share a file then, and damage to it; without, no two share anything. Where files turn out not
+    /// to be linkable twice in a row, it is off from then on, which a warning in the log says.
     pub incremental: bool,
     /// The most bytes that snapshots may take; `None`: as many as a state has. What does not fit is written from
     /// where it lies, and [`Ticket::reads`] says how long it must not change.
@@ -109,6 +110,7 @@ pub struct FileCheckpointer {
     memory: Mutex<Memory>,
     arena: Arena,
     bin: Bin,
+    links: Links,
 }
 
 /// What was found out and need not be read again.
@@ -159,6 +161,7 @@ impl FileCheckpointer {
             memory: Mutex::default(),
             arena: Arena::default(),
             bin: Bin::default(),
+            links: Links::default(),
         })
     }
 
@@ -223,17 +226,19 @@ impl FileCheckpointer {
         let _ending = ticket.timings.ending();
         self.keep_locked()?;
         let retention = transfer.options.retention.clone();
+        let incremental = self.options.incremental && !self.links.are_hopeless();
         let mut last = self.memory().last.take();
-        if last.is_none() && self.options.incremental {
+        if last.is_none() && incremental {
             last = self.newest_intact();
         }
-        let previous = last.as_ref().filter(|_| self.options.incremental);
+        let previous = last.as_ref().filter(|_| incremental);
         let at = previous.map(|saved| self.run.path(saved.manifest.step));
         let site = writer::Site {
             storage: self.run.storage().as_ref(),
             parent: self.run.directory(),
             name: &commit::step_name(step),
             bin: &self.bin,
+            links: &self.links,
         };
         let previous = at.as_deref().zip(previous);
         let curtain = self.run.draw_curtain(step);
@@ -393,6 +398,7 @@ pub fn save_as(
         parent,
         name,
         bin: &Bin::default(),
+        links: &Links::default(),
     };
     let saved = writer::write(&site, step, transfer, None, None)?;
     Ok(CheckpointInfo::new(&saved.manifest, path.to_owned()))

@@ -120,3 +120,8 @@ pub use state::{
     State, Stored, Tensor, TensorRef, View,
 };
 pub use storage::{FileId, Local, Lock, LockError, NewFile, PathError, Storage, StoredFile};
+
+// Its example is compiled, as those of the documentation are.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -12,7 +12,7 @@ use std::env;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::panic;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,8 @@ const MOMENT: Duration = Duration::from_millis(5);
 const SCENE: &str = "PITSTOP_SCENE";
 const ALTERNATE: &str = "\x1b[?1049h";
 const BACK: &str = "\x1b[?1049l";
+/// Of a thousand bytes each: more than is kept in memory.
+const LINES: usize = 17 << 10;
 
 /// A scene in a terminal.
 struct Terminal {
@@ -136,6 +138,31 @@ impl Terminal {
     fn wait_for_screen(&mut self) {
         self.wait_for(ALTERNATE);
         self.wait_for("loss");
+    }
+
+    /// The screen was taken that often. What comes meanwhile is too much to be looked at again and again.
+    fn wait_for_screens(&mut self, times: usize) {
+        let (mut found, mut looked) = (0, 0);
+        while found < times {
+            let ended = self.scene.try_wait().unwrap();
+            self.read();
+            let new = self.seen[looked..].windows(ALTERNATE.len());
+            found += new.filter(|part| *part == ALTERNATE.as_bytes()).count();
+            // The last one may have been cut in two.
+            looked = self.seen.len().saturating_sub(ALTERNATE.len() - 1);
+            assert!(ended.is_none() || found >= times, "{found} of {times}");
+            thread::sleep(MOMENT);
+        }
+    }
+
+    /// What came while the screen was not there.
+    fn outside(&self) -> String {
+        let text = self.text();
+        let mut parts = text.split(ALTERNATE);
+        let before = parts.next().unwrap_or_default();
+        let others = parts.filter_map(|part| part.split_once(BACK));
+        let others = others.map(|(_, outside)| outside);
+        [before].into_iter().chain(others).collect()
     }
 
     fn press(&self, keys: &[u8]) {
@@ -302,6 +329,26 @@ fn signals_that_end_a_program_end_it_with_its_terminal_as_it_was() {
 }
 
 #[test]
+fn much_that_is_printed_is_written_out_meanwhile_and_not_kept() {
+    limited_to(LIMIT, || {
+        let mut terminal = Terminal::open("scene_much");
+        terminal.wait_for_screen();
+        terminal.tell("print");
+        terminal.wait_for_screens(2);
+        let printed_to = format!("/proc/{}/fd/1", terminal.scene.id());
+        let kept = fs::metadata(printed_to).unwrap().blocks() * 512;
+        assert!(kept < 4 << 20, "{kept} bytes");
+        terminal.tell("end");
+        assert!(terminal.end().success());
+        let seen = terminal.outside();
+        let lines = seen.lines().filter_map(|line| line.strip_prefix("line "));
+        let numbers = lines.filter_map(|line| line.split(' ').next()?.parse::<usize>().ok());
+        assert!(numbers.eq(1..=LINES), "a line is lost, or twice there");
+        terminal.assert_is_given_back();
+    });
+}
+
+#[test]
 fn a_process_has_one_screen_at_a_time_and_may_have_another_one_afterwards() {
     limited_to(LIMIT, || {
         let mut terminal = Terminal::open("scene_two");
@@ -435,4 +482,17 @@ fn scene_two() {
     wait_until_told(&meeting, "close");
     screen.close();
     drop(open_screen());
+}
+
+#[test]
+#[ignore = "a scene"]
+fn scene_much() {
+    let Some(meeting) = meeting() else { return };
+    let screen = open_screen();
+    wait_until_told(&meeting, "print");
+    for number in 1..=LINES {
+        print(&format!("line {number} {:.>1000}", ""));
+    }
+    wait_until_told(&meeting, "end");
+    screen.close();
 }

@@ -79,12 +79,12 @@ class CorruptCheckpointError(CheckpointError):
 
 
 class StateMismatchError(CheckpointError, ValueError):
-    """What was saved does not fit what is to be filled. Nothing was touched.
+    """What was saved does not fit what is to be filled, or the template ``like``. Nothing was touched.
 
     Attributes:
-        missing: Names that are to be filled and are not in the checkpoint.
+        missing: Names that are to be filled, or in the template, and not in the checkpoint.
         unexpected: Names that are in the checkpoint and have no place to go.
-        mismatched: Names that differ, each with what was saved and what is to be filled.
+        mismatched: Names that differ, each with what was saved and what it does not fit.
     """
 
     missing: list[str]

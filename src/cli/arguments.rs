@@ -155,10 +155,10 @@ pub(super) struct Watch {
     /// The run; it need not have begun
     #[arg(default_value = ".")]
     pub(super) dir: PathBuf,
-    /// Print lines, in a terminal too, and end with the run
+    /// Print lines, in a terminal too, and end with the run, or if it has died
     #[arg(long)]
     pub(super) plain: bool,
-    /// Show nothing, but ask the run to stop soon
+    /// Show nothing, but ask the run to stop soon, and wait until it has heard that
     #[arg(long, conflicts_with = "plain")]
     pub(super) stop: bool,
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
 
 use crate::format::{float_value, node_value};
 use crate::{CheckpointInfo, Node};
+
+pub(super) use crate::renderer::figures::{bytes as size, time};
 
 /// Metrics by name.
 pub(super) fn metrics(metrics: &BTreeMap<String, f64>) -> Value {
@@ -51,31 +52,6 @@ pub(super) fn info(info: &CheckpointInfo) -> Map<String, Value> {
     all
 }
 
-/// A size in bytes, in three digits.
-pub(super) fn size(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    let mut unit = "B";
-    for larger in ["kB", "MB", "GB", "TB", "PB", "EB"] {
-        if value < 999.5 {
-            break;
-        }
-        (value, unit) = (value / 1000.0, larger);
-    }
-    let digits = match value {
-        _ if unit == "B" => 0,
-        ..9.995 => 2,
-        ..99.95 => 1,
-        _ => 0,
-    };
-    format!("{value:.digits$} {unit}")
-}
-
-/// A time to the second, in UTC.
-pub(super) fn time(time: SystemTime) -> String {
-    let text = humantime::format_rfc3339_seconds(time).to_string();
-    text.trim_end_matches('Z').replace('T', " ")
-}
-
 /// A number, rounded to six digits.
 pub(super) fn short(value: f64) -> String {
     let exact = format!("{value:?}");
@@ -103,22 +79,6 @@ pub(super) fn count(number: usize, thing: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_have_three_digits() {
-        for (bytes, text) in [
-            (0, "0 B"),
-            (999, "999 B"),
-            (1000, "1.00 kB"),
-            (9_994, "9.99 kB"),
-            (9_996, "10.0 kB"),
-            (99_960, "100 kB"),
-            (999_600, "1.00 MB"),
-            (u64::MAX, "18.4 EB"),
-        ] {
-            assert_eq!(size(bytes), text, "{bytes}");
-        }
-    }
 
     #[test]
     fn people_are_spared_the_last_digits() {

@@ -20,6 +20,17 @@ pub(super) struct Place {
 impl Place {
     /// Looks at the directory.
     pub(super) fn at(directory: &Path) -> Result<Place, Failure> {
+        let place = Place::of_any_run(directory)?;
+        let has_none = !place.is_checkpoint && place.run.candidates()?.is_empty();
+        if has_none && !may_become_a_run(directory)? {
+            let why = "there are no checkpoints here: no manifest.json, and no directory named for a step";
+            return Err(Failure::Failed(format!("{}: {why}", directory.display())));
+        }
+        Ok(place)
+    }
+
+    /// Looks at the directory, which may be one where nothing was saved yet, whatever else is in it.
+    pub(super) fn of_any_run(directory: &Path) -> Result<Place, Failure> {
         let fail = |why: &str| Failure::Failed(format!("{}: {why}", directory.display()));
         match fs::metadata(directory) {
             Ok(metadata) if metadata.is_dir() => {}
@@ -40,11 +51,6 @@ impl Place {
             let name = directory.file_name().and_then(|name| name.to_str());
             let step = name.and_then(|name| name.strip_prefix("step-"));
             is_checkpoint = step.is_some_and(|step| step.parse::<u64>().is_ok());
-            if !is_checkpoint && !may_become_a_run(directory)? {
-                return Err(fail(
-                    "there are no checkpoints here: no manifest.json, and no directory named for a step",
-                ));
-            }
         }
         Ok(Place { run, is_checkpoint })
     }

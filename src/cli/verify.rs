@@ -23,17 +23,20 @@ pub(super) fn run(arguments: &Verify, screen: &mut Screen<'_>) -> Result<u8, Fai
         let verified = screen.watched(&what, Some(nbytes(&place.run, step)), |watch| {
             verify(&place.run, step, watch)
         });
-        match verified {
-            Ok(verification) => {
-                if !screen.is_json() {
-                    print(&verification, step, screen)?;
-                }
-                found.push((step, verification));
+        // A run may delete what nobody asked for by name.
+        let may_go = step.is_some() && arguments.steps.is_empty();
+        if let Some(verification) = unless_gone(verified, may_go)? {
+            if !screen.is_json() {
+                print(&verification, step, screen)?;
             }
-            // A run may delete what nobody asked for by name.
-            Err(RestoreError::NotFound { .. }) if arguments.steps.is_empty() => {}
-            Err(error) => return Err(error.into()),
+            found.push((step, verification));
         }
+    }
+    if found.is_empty() {
+        let directory = arguments.dir.display();
+        return Err(Failure::Failed(format!(
+            "{directory}: all checkpoints were removed while they were verified; try again"
+        )));
     }
     let intact = found
         .iter()
@@ -47,6 +50,22 @@ pub(super) fn run(arguments: &Verify, screen: &mut Screen<'_>) -> Result<u8, Fai
         }))?;
     }
     Ok(if intact { FINE } else { FAILED })
+}
+
+/// What was found in a checkpoint that was there before; `None` if it has gone, and may.
+fn unless_gone(
+    verified: Result<Verification, RestoreError>,
+    may_go: bool,
+) -> Result<Option<Verification>, Failure> {
+    match verified {
+        Ok(verification) => Ok(Some(verification)),
+        Err(RestoreError::NotFound { .. }) if may_go => Ok(None),
+        Err(RestoreError::NotFound { path }) => {
+            let why = "it was removed while it was verified";
+            Err(Failure::Failed(format!("{}: {why}", path.display())))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// What is to be verified; `None` is the directory itself.
@@ -137,4 +156,23 @@ fn document(step: Option<u64>, it: &Verification) -> Value {
         "damage": damage.collect::<Vec<_>>(),
         "unexpected": it.unexpected.iter().map(|path| name(path)).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A checkpoint that was named by its path, and vanished, passed for intact.
+    #[test]
+    fn only_what_nobody_named_may_vanish_meanwhile() {
+        let gone = || {
+            Err(RestoreError::NotFound {
+                path: "run/step-7".into(),
+            })
+        };
+        assert!(unless_gone(gone(), true).unwrap().is_none());
+        let failure = unless_gone(gone(), false).unwrap_err();
+        let message = failure.message().unwrap();
+        assert_eq!(message, "run/step-7: it was removed while it was verified");
+    }
 }

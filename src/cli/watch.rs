@@ -1,5 +1,6 @@
 use std::io;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use super::FINE;
 use super::arguments::Watch;
@@ -13,21 +14,24 @@ pub(super) fn run(arguments: &Watch, screen: &mut Screen<'_>) -> Result<u8, Fail
         let message = "watch prints no document; the events of a run are lines of JSON already, in its events.jsonl";
         return Err(Failure::Usage(message.into()));
     }
-    // A run without any checkpoint can be watched too.
-    let run = Place::at(&arguments.dir)?.into_any_run()?;
+    // A run without any checkpoint can be watched too, and one that is yet to begin, whatever lies there already.
+    let run = Place::of_any_run(&arguments.dir)?.into_any_run()?;
     if arguments.stop {
-        ask_to_stop(run.directory())?;
-        screen.line("asked the run to stop")?;
+        ask_to_stop(run.directory(), screen.stop())?;
+        screen.line("the run was asked to stop, and has heard it")?;
     } else {
         renderer::watch(run.directory(), arguments.plain, screen.stop()).map_err(of_watching)?;
     }
     Ok(FINE)
 }
 
-fn ask_to_stop(directory: &Path) -> Result<(), Failure> {
-    renderer::ask_to_stop(directory).map_err(|error| {
-        let directory = directory.display();
-        Failure::Failed(format!("{directory}: cannot ask the run to stop: {error}"))
+fn ask_to_stop(directory: &Path, stop: &AtomicBool) -> Result<(), Failure> {
+    renderer::ask_to_stop(directory, stop).map_err(|error| match error.kind() {
+        io::ErrorKind::Interrupted => Failure::Interrupted,
+        _ => Failure::Failed(format!(
+            "{}: cannot ask the run to stop: {error}",
+            directory.display()
+        )),
     })
 }
 

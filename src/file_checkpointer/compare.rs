@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use serde_json::{Map, Value};
+
 use super::{Opened, RestoreError};
 use crate::format::node_json;
 use crate::snapshot::{ReadError, TensorReader, Watch};
@@ -259,7 +261,13 @@ impl Walk<'_> {
             format!("{path}{dot}{name}")
         };
         match node {
-            Node::Tagged { tag, value } => self.visit(value, path, &format!("{tags}{tag} ")),
+            Node::Tagged { tag, value } => match versions(tag) {
+                Some((tag, versions)) => {
+                    self.visit(value, path, &format!("{tags}{tag} "));
+                    self.versions(&join("_metadata"), &versions);
+                }
+                None => self.visit(value, path, &format!("{tags}{tag} ")),
+            },
             Node::List(items) | Node::Tuple(items) => {
                 let kind = if matches!(node, Node::List(_)) {
                     "list"
@@ -290,6 +298,14 @@ impl Walk<'_> {
         }
     }
 
+    /// As a dictionary of that name would be.
+    fn versions(&mut self, path: &str, versions: &Map<String, Value>) {
+        self.note(path, "dict".to_owned());
+        for (module, version) in versions {
+            self.note(&format!("{path}.{module}"), version.to_string());
+        }
+    }
+
     fn json(&self, node: &Node) -> String {
         node_json(node, &self.keys)
     }
@@ -299,4 +315,11 @@ impl Walk<'_> {
         self.flat.0.push(((path.to_owned(), *seen), value));
         *seen += 1;
     }
+}
+
+/// The versions of torch's modules, which fill pages as a part of their tag, and the tag without them.
+fn versions(tag: &str) -> Option<(&str, Map<String, Value>)> {
+    let (name, json) = tag.split_once(':')?;
+    let versions = (name == "collections.OrderedDict").then(|| serde_json::from_str(json));
+    Some((name, versions?.ok()?))
 }

@@ -141,6 +141,7 @@ struct Export<'a> {
 }
 
 impl<'a> Export<'a> {
+    /// First puts right what a process that died has left there: there may be something to replace only then.
     fn new(
         storage: &'a dyn Storage,
         from: &'a Opened,
@@ -148,11 +149,14 @@ impl<'a> Export<'a> {
         watch: Watch<'a>,
     ) -> Result<Export<'a>, RestoreError> {
         let name = to.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| refused(to, "has no name that is valid Unicode"))?;
+        let parent = parent_of(to);
+        sweep_target(storage, parent, name)?;
         Ok(Export {
             storage,
             from,
-            parent: parent_of(to),
-            name: name.ok_or_else(|| refused(to, "has no name that is valid Unicode"))?,
+            parent,
+            name,
             watch,
         })
     }
@@ -169,7 +173,6 @@ impl<'a> Export<'a> {
             name,
             ..
         } = *self;
-        sweep_target(storage, parent, name)?;
         let directory = stage(storage, parent, name)?;
         let at = parent.join(&directory);
         let discard = || {

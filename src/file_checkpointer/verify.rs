@@ -35,14 +35,34 @@ pub struct Verification {
     pub unexpected: Vec<PathBuf>,
 }
 
+impl Verification {
+    /// Of a checkpoint with a manifest, of which nothing else is known yet.
+    fn of(path: &Path) -> Verification {
+        Verification {
+            path: path.to_owned(),
+            files: 1,
+            tensors: 0,
+            nbytes: 0,
+            damage: Vec::new(),
+            unexpected: Vec::new(),
+        }
+    }
+
+    fn with(mut self, error: RestoreError) -> Verification {
+        self.damage.push(error);
+        self
+    }
+}
+
 impl Run {
     /// Reads all of the checkpoint of a step, and tells everything that is wrong with it. Beyond what restoring
     /// compares, headers and indexes must say of the tensors what the manifest says.
     ///
     /// # Errors
     ///
-    /// [`RestoreError::NotFound`] if there is nothing of that step; [`RestoreError::Io`] with `Interrupted` if
-    /// `watch` ended it. Whatever else is wrong is part of the answer.
+    /// [`RestoreError::NotFound`] if there is nothing of that step, or no more; [`RestoreError::Io`] with `Interrupted`
+    /// if `watch` ended it, and with `ResourceBusy` if the checkpoint is replaced at every look. Whatever else is
+    /// wrong is part of the answer.
     pub fn verify(&self, step: u64, watch: Watch<'_>) -> Result<Verification, RestoreError> {
         let path = self.own_path(step)?;
         verify(self.storage().as_ref(), &path, Some(step), watch)
@@ -64,30 +84,25 @@ fn verify(
     step: Option<u64>,
     watch: Watch<'_>,
 ) -> Result<Verification, RestoreError> {
+    let mut missed = false;
     for _ in 0..reader::ATTEMPTS {
-        let mut found = Verification {
-            path: path.to_owned(),
-            files: 1,
-            tensors: 0,
-            nbytes: 0,
-            damage: Vec::new(),
-            unexpected: Vec::new(),
-        };
+        let mut found = Verification::of(path);
         let bytes = match reader::read_manifest(storage, path) {
             Ok(bytes) => bytes,
-            Err(RestoreError::NotFound { .. }) if storage.kind(path)?.is_some() => {
+            Err(error @ RestoreError::NotFound { .. }) => {
+                if storage.kind(path)?.is_none() {
+                    return Err(error);
+                }
+                // Where names cannot be exchanged, another may just have been on its way there.
+                if !std::mem::replace(&mut missed, true) {
+                    continue;
+                }
                 let why = "the file is missing";
-                found
-                    .damage
-                    .push(RestoreError::corrupt(path.join(MANIFEST), why));
-                return Ok(found);
+                return Ok(found.with(RestoreError::corrupt(path.join(MANIFEST), why)));
             }
-            Err(error @ RestoreError::NotFound { .. }) => return Err(error),
-            Err(error) => {
-                found.damage.push(error);
-                return Ok(found);
-            }
+            Err(error) => return Ok(found.with(error)),
         };
+        missed = false;
         found.nbytes = bytes.len() as u64;
         (watch.progress)(found.nbytes);
         match reader::parse(path, &bytes, Manifest::parse) {
@@ -95,10 +110,14 @@ fn verify(
             Err(error) => found.damage.push(error),
         }
         watch.check()?;
-        // Somebody may have replaced the checkpoint meanwhile; what was found then is of neither.
-        let is_still = || reader::is_still(storage, path, &bytes).unwrap_or(false);
-        if found.damage.is_empty() || is_still() {
+        if found.damage.is_empty() {
             return Ok(found);
+        }
+        // Somebody may have replaced the checkpoint meanwhile; what was found then is of neither.
+        match reader::is_still(storage, path, &bytes) {
+            Ok(true) => return Ok(found),
+            Ok(false) => {}
+            Err(error) => return Ok(found.with(error)),
         }
     }
     Err(reader::replaced_too_often(path))

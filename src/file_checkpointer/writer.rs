@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::{CheckpointInfo, Reads, SaveOptions, Ticket, Transfer};
@@ -25,6 +26,38 @@ pub(super) struct Site<'a> {
     pub(super) name: &'a str,
     /// Old files to write over.
     pub(super) bin: &'a Bin,
+    pub(super) links: &'a Links,
+}
+
+/// Whether files can be linked where a checkpointer saves.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    /// So many saves in a row could not link one.
+    failures: AtomicU32,
+}
+
+impl Links {
+    fn worked(&self) {
+        self.failures.store(0, Relaxed);
+    }
+
+    /// Once is news: somebody has changed a file. Twice in a row it would go on, as on a file system without hard
+    /// links, or whose files have another number at each look.
+    fn failed(&self, error: &io::Error) {
+        let what = "unchanged files are written anew";
+        self.failures.fetch_add(1, Relaxed);
+        if self.are_hopeless() {
+            log::warn!("{what} from now on (`incremental`), since they cannot be linked: {error}");
+        } else {
+            log::info!("{what}, since one could not be linked: {error}");
+        }
+    }
+
+    /// They are not to be tried any more: what is to be linked is not copied before, and each save would block until
+    /// it is written after all.
+    pub(super) fn are_hopeless(&self) -> bool {
+        self.failures.load(Relaxed) > 1
+    }
 }
 
 /// Where the copies of a state go, and how many bytes they may take.
@@ -153,7 +186,7 @@ fn prepare(
 ) -> io::Result<(Saved, bool)> {
     let plan = match write_files(site, staged, state, previous, ticket) {
         Err(Attempt::LinkFailed(error)) => {
-            log::info!("unchanged files are written anew, since one could not be linked: {error}");
+            site.links.failed(&error);
             clear(site, staged)?;
             write_files(site, staged, state, None, ticket)
         }
@@ -235,6 +268,9 @@ fn write_files(
                 .map_err(Attempt::LinkFailed)?;
             ticket.timings.note_link(nbytes);
         }
+    }
+    if plan.files.iter().any(|file| !to_write(file)) {
+        site.links.worked();
     }
     let (mut borrowed, mut still, mut exposed) = (Vec::new(), Vec::new(), Vec::new());
     for file in &plan.files {

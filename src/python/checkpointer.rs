@@ -15,7 +15,7 @@ use super::errors;
 use super::handle::SaveHandle;
 use super::info::CheckpointInfo;
 use super::interrupter::Interrupter;
-use super::known::text;
+use super::leaving::leave;
 use super::protecting;
 use super::restoring::{self, Request};
 use super::retention::{Decision, Policy, parse_mode};
@@ -45,7 +45,8 @@ use crate::storage::LockError;
 ///         training's memory, and ``save`` blocks until that is done. Default: as much as the state has.
 ///     verify: Compare every checksum when restoring.
 ///     incremental: Link files that did not change since the previous checkpoint instead of writing them, so that
-///         up to 128 checkpoints share a file, and damage to it. With ``False`` no two share anything.
+///         up to 128 checkpoints share a file, and damage to it. With ``False`` no two share anything. Where files
+///         cannot be linked, as on some network file systems, all are written each time; a warning is logged.
 ///     fsync: Make every save durable. Without, a power cut may lose checkpoints that were reported as saved.
 ///     check_deferred: For debugging: compute the checksums of what is deferred before ``save`` returns, so that
 ///         the save fails, naming the tensor, if that is changed before it is copied.
@@ -296,7 +297,8 @@ impl AsyncCheckpointer {
     ///     step: Which one; by default the newest intact one. Damaged ones are passed over with a warning.
     ///     into: Objects to fill in place: tensors keep their memory, objects with ``load_state_dict`` are given
     ///         their state, plain values are replaced in their container.
-    ///     like: A template whose container types the result gets, such as a named tuple of optax.
+    ///     like: A template whose container types the result gets, such as a named tuple of optax. Its arrays say in
+    ///         which framework those of the result are; shapes, element types and values are those that were saved.
     ///     only: Glob pattern, or list of patterns, over names such as ``"model.*"``. What matches none is left
     ///         out, or left as it is with ``into``.
     ///     framework: ``"numpy"``, ``"torch"`` or ``"jax"``; by default what each array was.
@@ -544,25 +546,7 @@ impl AsyncCheckpointer {
         traceback: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
         let _ = (exc_type, traceback);
-        let closed = self.close(py);
-        if exc.is_none() {
-            return closed.map(|()| false);
-        }
-        // The exception on its way out is the news; what went wrong here goes along with it.
-        if let Err(error) = closed {
-            if error
-                .get_type(py)
-                .is_subclass_of::<pyo3::exceptions::PyException>()?
-            {
-                exc.call_method1(
-                    "add_note",
-                    (format!("pitstop: {}", text(error.value(py))?),),
-                )?;
-            } else {
-                return Err(error);
-            }
-        }
-        Ok(false)
+        leave(exc, self.close(py))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

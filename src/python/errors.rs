@@ -77,9 +77,14 @@ impl Mismatch {
         self.missing.is_empty() && self.unexpected.is_empty() && self.mismatched.is_empty()
     }
 
-    pub(super) fn into_error(self, py: Python<'_>) -> PyErr {
-        let mut message =
-            "the checkpoint does not fit what is to be filled; nothing was touched".to_owned();
+    /// The exception that lists them. `keyword`: what the checkpoint was to fit, `into` or `like`.
+    pub(super) fn into_error(self, py: Python<'_>, keyword: &str) -> PyErr {
+        let what = if keyword == "into" {
+            "what is to be filled; nothing was touched"
+        } else {
+            "the template"
+        };
+        let mut message = format!("the checkpoint does not fit {what}");
         let kinds = [
             ("missing from the checkpoint", &self.missing),
             ("unexpected in the checkpoint", &self.unexpected),
@@ -90,8 +95,10 @@ impl Mismatch {
             let _ = write!(message, "\n  {kind}:\n    {}", names.join("\n    "));
         }
         if self.missing.is_empty() && self.mismatched.is_empty() {
-            message +=
-                "\n  to leave that out, name the rest: restore(into=..., only=[\"model.*\"])";
+            let _ = write!(
+                message,
+                "\n  to leave that out, name the rest: restore({keyword}=..., only=[\"model.*\"])"
+            );
         }
         let make = || -> PyResult<PyErr> {
             let class = py.import("pitstop.errors")?.getattr("StateMismatchError")?;

@@ -24,7 +24,7 @@ use crate::storage::{Local, LockError};
 ///     path: Directory of a run, or of one checkpoint; it may be read-only, copied, moved or renamed.
 ///     step: Which checkpoint of a run; by default the newest intact one.
 ///     into: As for ``AsyncCheckpointer.restore``, as are the others.
-///     like: A template whose container types the result gets.
+///     like: A template: the result gets its container types, and the frameworks of its arrays.
 ///     only: Glob pattern, or list of patterns, over names.
 ///     framework: ``"numpy"``, ``"torch"`` or ``"jax"``; by default what each array was.
 ///     mmap: Return at once, with arrays that are read when they are touched.

@@ -6,15 +6,15 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use super::arrays::{self, jax::Jax};
 use super::build::Builder;
 use super::errors::Mismatch;
-use super::known::{join, text};
+use super::known::{join, text, type_name};
 use crate::state::Node;
 
 /// Builds `node` with the container types of `template`; where the template says nothing, as without one.
 ///
 /// # Errors
 ///
-/// `StateMismatchError` if the template has keys or fields that were not saved, or a named tuple or a
-/// dataclass of it lacks some that were.
+/// `StateMismatchError` if the template has keys or fields that were not saved, a named tuple or a dataclass of it lacks
+/// some that were, or there is a container in it where none of that kind was saved.
 pub(super) fn build_like<'py>(
     template: &Bound<'py, PyAny>,
     node: &Node,
@@ -30,7 +30,7 @@ pub(super) fn build_like<'py>(
     if shaper.mismatch.is_empty() {
         Ok(built)
     } else {
-        Err(shaper.mismatch.into_error(template.py()))
+        Err(shaper.mismatch.into_error(template.py(), "like"))
     }
 }
 
@@ -48,6 +48,10 @@ impl<'py> Shaper<'py, '_, '_> {
         node: &Node,
         name: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
+        if !fits(template, node)? {
+            self.mismatch(template, node, name);
+            return Ok(template.clone());
+        }
         let class = template.get_type();
         match node {
             Node::Tensor(leaf) => match framework_of(template)? {
@@ -85,6 +89,17 @@ impl<'py> Shaper<'py, '_, '_> {
         }
     }
 
+    fn mismatch(&mut self, template: &Bound<'py, PyAny>, node: &Node, name: &str) {
+        let name = if name.is_empty() {
+            "(the whole state)"
+        } else {
+            name
+        };
+        let (saved, class) = (words(node), type_name(template));
+        let mismatched = format!("{name} (saved: {saved}, template: {class})");
+        self.mismatch.mismatched.push(mismatched);
+    }
+
     fn items(
         &mut self,
         template: &Bound<'py, PyAny>,
@@ -112,7 +127,11 @@ impl<'py> Shaper<'py, '_, '_> {
         let tuple = PyTuple::new(py, built)?;
         match template.get_type().getattr_opt("_make")? {
             Some(make) if own.len() == items.len() => make.call1((tuple,)),
-            _ => Ok(tuple.into_any()),
+            Some(_) => {
+                self.mismatch(template, node, name);
+                Ok(template.clone())
+            }
+            None => Ok(tuple.into_any()),
         }
     }
 
@@ -217,6 +236,49 @@ impl<'py> Shaper<'py, '_, '_> {
             setattr.call1((&object, name, value))?;
         }
         Ok(object)
+    }
+}
+
+/// Whether there is a container in the checkpoint that can be given the type of the one in the template. Anything else
+/// in a template fits all; nothing, in the checkpoint, fits any; and of the state of an object no more is known.
+fn fits(template: &Bound<'_, PyAny>, node: &Node) -> PyResult<bool> {
+    let class = template.get_type();
+    let is_dict = template.is_instance_of::<PyDict>();
+    let is_tuple = template.is_instance_of::<PyTuple>();
+    let is_sequence = is_tuple || template.is_instance_of::<PyList>();
+    let has_fields =
+        (is_tuple && class.hasattr("_fields")?) || class.hasattr("__dataclass_fields__")?;
+    if !(is_dict || is_sequence || has_fields) {
+        return Ok(true);
+    }
+    Ok(match node {
+        Node::None => true,
+        Node::Dict(_) => is_dict,
+        Node::List(_) | Node::Tuple(_) => is_sequence,
+        // What is an array too was saved as one.
+        Node::Tensor(_) => matches!(arrays::describe(template), Ok(Some(_))),
+        Node::Tagged { tag, value } => match (tag.split(':').next(), value.as_ref()) {
+            (Some("object"), _) => true,
+            (Some("namedtuple"), _) => is_tuple || has_fields,
+            (Some("dataclass" | "types.SimpleNamespace"), _) => has_fields,
+            (_, Node::Dict(_)) => is_dict || has_fields,
+            (_, Node::List(_) | Node::Tuple(_)) => is_sequence,
+            _ => false,
+        },
+        _ => false,
+    })
+}
+
+fn words(node: &Node) -> String {
+    match node {
+        Node::Tensor(_) => "array".to_owned(),
+        Node::Dict(entries) => format!("dict of {}", entries.len()),
+        Node::List(items) => format!("list of {}", items.len()),
+        Node::Tuple(items) => format!("tuple of {}", items.len()),
+        Node::Set(items) => format!("set of {}", items.len()),
+        // Without the versions of torch's modules, which fill pages.
+        Node::Tagged { tag, .. } => tag.split(":{").next().unwrap_or_default().to_owned(),
+        _ => "a plain value".to_owned(),
     }
 }
 

@@ -23,6 +23,7 @@ mod handle;
 mod info;
 mod interrupter;
 mod known;
+mod leaving;
 mod lending;
 mod like;
 mod logging;

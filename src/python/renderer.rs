@@ -9,15 +9,16 @@ mod values;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyException, PySystemExit, PyTypeError, PyValueError};
+use pyo3::exceptions::{PySystemExit, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyMapping};
+use pyo3::types::PyDict;
 
 use super::arguments::count;
 use super::checkpointer::AsyncCheckpointer;
 use super::crossing::crossing;
 use super::interrupter::Interrupter;
 use super::known::{text, type_name};
+use super::leaving::leave;
 use crate::renderer::{Course, Event, Goal, KILLING, Metric, Split};
 use stage::{Setup, Stage};
 use tracking::Track;
@@ -56,6 +57,7 @@ pub(super) use stage::close_all;
 ///
 /// Raises:
 ///     CheckpointError: The checkpointer is closed, or of another process.
+///     ValueError: More epochs or steps are done before than there are in all.
 ///
 /// Example:
 ///     >>> with pitstop.Renderer(epochs=10, interrupter=interrupter, checkpointer=ckpt) as screen:
@@ -94,12 +96,10 @@ impl Renderer {
         plain: Option<bool>,
     ) -> PyResult<Renderer> {
         crossing("Renderer", || {
-            let course = Course::new(
-                counted(epochs, "epochs")?,
-                counted(steps, "steps")?,
-                counted(epoch, "epoch")?.unwrap_or(0),
-                counted(step, "step")?.unwrap_or(0),
-            );
+            let (epochs, steps) = (counted(epochs, "epochs")?, counted(steps, "steps")?);
+            let (epoch, step) = (counted(epoch, "epoch")?, counted(step, "step")?);
+            let course = Course::new(epochs, steps, epoch.unwrap_or(0), step.unwrap_or(0));
+            refuse("Renderer", course.why_not(epoch, step))?;
             let core = checkpointer
                 .map(|checkpointer| checkpointer.get().enter_open(py))
                 .transpose()?;
@@ -155,7 +155,8 @@ impl Renderer {
     ///     step: Steps that are done before; ``None``: as many as when it was made.
     ///
     /// Raises:
-    ///     RuntimeError: It was closed.
+    ///     RuntimeError: It was closed, or ``end`` was called.
+    ///     ValueError: There are fewer epochs or steps in all.
     ///     OSError: ``plain`` is ``False``, and the terminal cannot do it.
     ///
     /// Example:
@@ -169,6 +170,7 @@ impl Renderer {
     ) -> PyResult<()> {
         crossing("Renderer.start", || {
             let (epoch, step) = (counted(epoch, "epoch")?, counted(step, "step")?);
+            refuse("Renderer.start", self.stage.why_not(epoch, step))?;
             self.stage.open(py)?;
             self.stage
                 .tell(py, |course, tell| course.start(epoch, step, tell))
@@ -179,8 +181,8 @@ impl Renderer {
     ///
     /// The pass ends with the loop, also by ``break`` or an exception. A pass may lie inside another, such as a
     /// validation in the middle of the training. Each pass over ``"train"`` is an epoch, which ends when the next one
-    /// begins, or with the run; call ``epoch`` if yours are other ones. No pass ends because somebody asked to
-    /// stop: look at ``should_stop()``.
+    /// begins, or with the run; call ``epoch`` if yours are other ones. A run that was given ``steps``, and neither
+    /// ``epochs`` nor ``epoch``, has none. No pass ends because somebody asked to stop: look at ``should_stop()``.
     ///
     /// Args:
     ///     iterable: Anything; passed over once.
@@ -237,7 +239,7 @@ impl Renderer {
     ///
     /// Raises:
     ///     TypeError: A value is none of these; the message names the metric.
-    ///     RuntimeError: The renderer is not open.
+    ///     RuntimeError: The renderer is not open, or ``end`` was called. Nothing is lost silently.
     ///     TrainingKilled: The run was killed.
     ///
     /// Example:
@@ -383,21 +385,18 @@ impl Renderer {
         })
     }
 
-    /// Says that the run has ended well, with some last words. Unless it is persistent, that closes the screen.
+    /// Says that the run has ended well, with some last words. Unless it is persistent, that closes the screen. Only
+    /// ``close`` may follow, or leaving ``with``, and ``end`` without a summary, which does nothing.
     ///
     /// Args:
-    ///     summary: A mapping from names to values, printed with the last and best values of the metrics.
+    ///     summary: A mapping from names to values, printed with the last, lowest and highest values of the metrics.
+    ///
+    /// Raises:
+    ///     RuntimeError: It was called before, and there is a summary.
     #[pyo3(signature = (summary=None))]
     fn end(&self, py: Python<'_>, summary: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let summary = summary.map(last_words).transpose()?.unwrap_or_default();
-        self.stage.tell(py, |course, tell| {
-            if course.end(true, tell) {
-                tell(Event::End {
-                    summary,
-                    error: None,
-                });
-            }
-        })
+        let summary = summary.map(values::last_words).transpose()?;
+        self.stage.end(py, summary.unwrap_or_default())
     }
 
     /// Ends the run, unless that was said, and gives the terminal back; if the screen is persistent, once a person
@@ -415,7 +414,8 @@ impl Renderer {
         Ok(slf)
     }
 
-    /// Closes it. An exception on its way out goes on, and is told to the screen.
+    /// Closes it. An exception on its way out goes on, and is told to the screen; what goes wrong in closing is added
+    /// to it as a note.
     #[pyo3(signature = (exc_type, exc, traceback, /))]
     fn __exit__(
         &self,
@@ -426,14 +426,7 @@ impl Renderer {
     ) -> PyResult<bool> {
         let _ = (exc_type, traceback);
         crossing("Renderer.__exit__", || {
-            let closed = self.stage.close(py, describe(exc)?);
-            match closed {
-                // The exception on its way out is the news.
-                Err(error) if !exc.is_none() && error.is_instance_of::<PyException>(py) => {
-                    Ok(false)
-                }
-                closed => closed.map(|()| false),
-            }
+            leave(exc, self.stage.close(py, describe(exc)?))
         })
     }
 
@@ -451,6 +444,14 @@ impl Drop for Renderer {
 
 fn counted(number: Option<&Bound<'_, PyAny>>, what: &str) -> PyResult<Option<u64>> {
     number.map(|number| count(number, what)).transpose()
+}
+
+/// The error that says why, if there is a reason.
+fn refuse(place: &str, why: Option<String>) -> PyResult<()> {
+    match why {
+        Some(why) => Err(PyValueError::new_err(format!("pitstop.{place}: {why}"))),
+        None => Ok(()),
+    }
 }
 
 fn parse_split(split: &str) -> PyResult<Split> {
@@ -482,23 +483,6 @@ fn measured(name: String, value: Value, split: Split, step: u64) -> Event {
         },
         Value::Text(text) => Event::Text { split, name, text },
     }
-}
-
-fn last_words(summary: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
-    let mapping = summary.cast::<PyMapping>().map_err(|_| {
-        let kind = type_name(summary);
-        PyTypeError::new_err(format!(
-            "summary must be a mapping from names to values, not {kind}"
-        ))
-    })?;
-    let items = mapping.items()?;
-    items
-        .iter()
-        .map(|item| {
-            let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
-            Ok((text(&name)?, text(&value)?))
-        })
-        .collect()
 }
 
 /// What an exception says in a line; `None` if there is none, or if the run ended well all the same.

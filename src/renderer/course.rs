@@ -68,6 +68,17 @@ impl Course {
         self.step
     }
 
+    /// Whether it was said that the run is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.stage == Stage::Over
+    }
+
+    /// Why no run can begin with so many epochs and steps done, if none can.
+    pub(crate) fn why_not(&self, epoch: Option<u64>, step: Option<u64>) -> Option<String> {
+        let epoch = beyond("epoch", epoch, self.epochs);
+        epoch.or_else(|| beyond("step", step, self.steps))
+    }
+
     /// The run begins, or turns out to go on from somewhere else. What is not given is as it was.
     pub(crate) fn start(&mut self, epoch: Option<u64>, step: Option<u64>, tell: Tell<'_>) {
         self.epoch = epoch.unwrap_or(self.epoch);
@@ -120,10 +131,16 @@ impl Course {
 
     /// The next pass over the training data ends the epoch before.
     fn begin_training(&mut self, tell: Tell<'_>) {
-        if self.trained != Trained::NotYet && !self.counts_epochs {
+        if self.trained != Trained::NotYet && self.passes_are_epochs() {
             self.count_epoch(self.epoch + 1, tell);
         }
         self.trained = Trained::InPart;
+    }
+
+    /// Not where the user counts those, nor in a run that is measured in steps only.
+    fn passes_are_epochs(&self) -> bool {
+        let is_all_steps = self.steps.is_some() && self.epochs.is_none() && self.epoch == 0;
+        !self.counts_epochs && !is_all_steps
     }
 
     fn count_epoch(&mut self, epoch: u64, tell: Tell<'_>) {
@@ -263,190 +280,20 @@ impl Course {
         self.begin(tell);
         self.stage = Stage::Over;
         self.passes.clear();
-        if well && self.trained == Trained::Wholly && !self.counts_epochs {
+        if well && self.trained == Trained::Wholly && self.passes_are_epochs() {
             self.count_epoch(self.epoch + 1, tell);
         }
         true
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The events in short, such as `start 0 0`, `+train 0/3`, `train 1 @1`, `-`, `epoch 1`.
-    #[derive(Default)]
-    struct Told(Vec<String>);
-
-    impl Told {
-        fn tell(&mut self) -> impl FnMut(Event) {
-            move |event| {
-                self.0.push(match event {
-                    Event::Start { epoch, step, .. } => format!("start {epoch} {step}"),
-                    Event::SplitStart { split, done, total } => match total {
-                        Some(total) => format!("+{} {done}/{total}", split.name()),
-                        None => format!("+{} {done}", split.name()),
-                    },
-                    Event::Progress { done, step } => format!("{done} @{step}"),
-                    Event::SplitEnd => "-".to_owned(),
-                    Event::Epoch { epoch } => format!("epoch {epoch}"),
-                    other => format!("{other:?}"),
-                });
-            }
-        }
-
-        fn take(&mut self) -> String {
-            std::mem::take(&mut self.0).join(", ")
-        }
-    }
-
-    /// A pass over `items` items, as a `for` loop makes it; broken off in the middle of the last unless `whole`.
-    fn pass(course: &mut Course, told: &mut Told, split: Split, items: u64, whole: bool) {
-        let id = course.open(split, 0, Some(items), &mut told.tell());
-        for _ in 0..items {
-            course.finish_item(id, &mut told.tell());
-            course.begin_item(id);
-        }
-        if whole {
-            course.finish_item(id, &mut told.tell());
-        }
-        course.close(id, whole, &mut told.tell());
-    }
-
-    #[test]
-    fn items_of_training_are_steps_and_passes_of_training_are_epochs() {
-        let (mut course, mut told) = (Course::new(Some(2), None, 0, 0), Told::default());
-        pass(&mut course, &mut told, Split::Train, 2, true);
-        pass(&mut course, &mut told, Split::Valid, 1, true);
-        assert_eq!(
-            told.take(),
-            "start 0 0, +train 0/2, 1 @1, 2 @2, -, +valid 0/1, 1 @2, -"
-        );
-        pass(&mut course, &mut told, Split::Train, 1, true);
-        assert_eq!(told.take(), "epoch 1, +train 0/1, 1 @3, -");
-        assert!(course.end(true, &mut told.tell()));
-        assert_eq!(told.take(), "epoch 2");
-        assert!(!course.end(true, &mut told.tell()), "it is over once");
-        assert_eq!(told.take(), "");
-    }
-
-    #[test]
-    fn each_time_values_are_told_is_a_step_where_nothing_else_counts_them() {
-        let (mut course, mut told) = (Course::new(None, Some(9), 0, 4), Told::default());
-        course.logged(None, &mut told.tell());
-        course.logged(Some(Split::Valid), &mut told.tell());
-        course.logged(Some(Split::Train), &mut told.tell());
-        assert_eq!(told.take(), "start 0 4, 0 @5, 0 @6");
-        pass(&mut course, &mut told, Split::Train, 1, true);
-        assert_eq!(told.take(), "+train 0/1, 1 @7, -");
-        course.logged(None, &mut told.tell());
-        assert_eq!(told.take(), "", "items count");
-
-        let mut course = Course::new(None, None, 0, 0);
-        course.set_step(3, &mut told.tell());
-        told.take();
-        course.logged(None, &mut told.tell());
-        assert_eq!((told.take(), course.step()), (String::new(), 3));
-    }
-
-    #[test]
-    fn an_epoch_that_was_broken_off_is_not_counted_in_the_end() {
-        let (mut course, mut told) = (Course::new(Some(2), None, 0, 0), Told::default());
-        pass(&mut course, &mut told, Split::Train, 2, false);
-        course.end(true, &mut told.tell());
-        assert_eq!(told.take(), "start 0 0, +train 0/2, 1 @1, 2 @2, -");
-        // What failed in its validation is not counted either.
-        let mut course = Course::new(None, None, 3, 30);
-        pass(&mut course, &mut told, Split::Train, 1, true);
-        course.end(false, &mut told.tell());
-        assert_eq!(told.take(), "start 3 30, +train 0/1, 1 @31, -");
-    }
-
-    #[test]
-    fn the_step_is_the_one_that_is_worked_on() {
-        let (mut course, mut told) = (Course::new(None, Some(9), 0, 4), Told::default());
-        let id = course.open(Split::Train, 0, None, &mut told.tell());
-        assert_eq!(course.step(), 4);
-        course.begin_item(id);
-        assert_eq!((course.step(), course.split()), (5, Split::Train));
-    }
-
-    #[test]
-    fn a_pass_around_another_goes_on_where_it_was() {
-        let (mut course, mut told) = (Course::default(), Told::default());
-        let outer = course.open(Split::Train, 0, Some(5), &mut told.tell());
-        course.begin_item(outer);
-        pass(&mut course, &mut told, Split::Valid, 1, true);
-        course.finish_item(outer, &mut told.tell());
-        let expected = "start 0 0, +train 0/5, +valid 0/1, 1 @1, -, +train 0/5, 1 @1";
-        assert_eq!(told.take(), expected);
-    }
-
-    #[test]
-    fn what_nobody_has_ended_is_over_when_the_loop_around_it_goes_on() {
-        let (mut course, mut told) = (Course::default(), Told::default());
-        let outer = course.open(Split::Train, 0, None, &mut told.tell());
-        course.begin_item(outer);
-        let inner = course.open(Split::Valid, 0, None, &mut told.tell());
-        told.take();
-        course.finish_item(outer, &mut told.tell());
-        assert_eq!(
-            (told.take(), course.split()),
-            ("+train 0, 1 @1".to_owned(), Split::Train)
-        );
-        course.close(inner, false, &mut told.tell());
-        assert_eq!(told.take(), "", "it was over before");
-        let again = course.open(Split::Train, 0, None, &mut told.tell());
-        course.close(outer, false, &mut told.tell());
-        assert_eq!(
-            told.take(),
-            "epoch 1, +train 0",
-            "it is over, and another has begun"
-        );
-        course.close(again, false, &mut told.tell());
-        assert_eq!(told.take(), "-");
-    }
-
-    #[test]
-    fn who_counts_counts_alone() {
-        let (mut course, mut told) = (Course::default(), Told::default());
-        course.set_step(8, &mut told.tell());
-        assert_eq!(told.take(), "start 0 7, 0 @8");
-        pass(&mut course, &mut told, Split::Train, 1, true);
-        course.set_epoch(1, &mut told.tell());
-        course.set_step(9, &mut told.tell());
-        course.set_step(9, &mut told.tell());
-        pass(&mut course, &mut told, Split::Train, 1, true);
-        course.end(true, &mut told.tell());
-        let expected = "+train 0/1, 1 @8, -, epoch 1, 0 @9, +train 0/1, 1 @9, -";
-        assert_eq!(told.take(), expected);
-    }
-
-    #[test]
-    fn a_loop_of_ones_own_tells_of_its_passes_by_itself() {
-        let (mut course, mut told) = (Course::default(), Told::default());
-        course.open(Split::Train, 10, Some(20), &mut told.tell());
-        course.progress(13, None, &mut told.tell());
-        course.progress(14, Some(100), &mut told.tell());
-        course.close_innermost(&mut told.tell());
-        course.close_innermost(&mut told.tell());
-        course.end(true, &mut told.tell());
-        let expected = "start 0 0, +train 10/20, 13 @3, 14 @100, -, epoch 1";
-        assert_eq!(told.take(), expected);
-    }
-
-    #[test]
-    fn a_run_that_is_known_to_be_resumed_begins_there() {
-        let (mut course, mut told) = (Course::new(None, None, 0, 5), Told::default());
-        course.set_step(9, &mut told.tell());
-        assert_eq!(told.take(), "start 0 5, 0 @9");
-    }
-
-    #[test]
-    fn a_start_that_is_told_in_time_is_the_only_one() {
-        let (mut course, mut told) = (Course::new(Some(9), None, 0, 0), Told::default());
-        course.start(Some(3), Some(300), &mut told.tell());
-        pass(&mut course, &mut told, Split::Train, 1, true);
-        assert_eq!(told.take(), "start 3 300, +train 0/1, 1 @301, -");
-    }
+fn beyond(what: &str, done: Option<u64>, total: Option<u64>) -> Option<String> {
+    let (done, total) = done.zip(total).filter(|(done, total)| done > total)?;
+    Some(format!(
+        "{what}={done} is beyond {what}s={total}: {what} is how many are done before, {what}s how many there are \
+         in all, with those; give a larger {what}s, or leave it out"
+    ))
 }
+
+#[cfg(test)]
+mod tests;

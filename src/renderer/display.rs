@@ -7,6 +7,11 @@ use super::run_state::RunState;
 
 /// Shows a run. It lives on the thread of its [`Screen`](super::Screen), which calls it again and again.
 pub(crate) trait Display: Send {
+    /// Whether a person is in front of it, who leaves it; else it ends with the run.
+    fn is_attended(&self) -> bool {
+        true
+    }
+
     /// What the person in front of it has asked for since the last call. Never waits.
     ///
     /// # Errors

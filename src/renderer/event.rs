@@ -145,6 +145,13 @@ pub enum Event {
         /// Why.
         message: String,
     },
+    /// That the run was asked to stop was taken back.
+    GoingOn,
+    /// The process was stopped for a while, as by Ctrl-Z, and goes on. That time counts for no speed.
+    Paused {
+        /// For how long.
+        seconds: f64,
+    },
     /// How checkpoints stand.
     Checkpoints(Checkpoints),
     /// The save that is under way has come further; all else about checkpoints is as it was.

@@ -1,6 +1,7 @@
 //! How numbers and texts are shown to people.
 
 use std::borrow::Cow;
+use std::time::SystemTime;
 
 /// A value of a metric, to four digits.
 pub(crate) fn number(value: f64) -> String {
@@ -40,6 +41,12 @@ pub(crate) fn count(value: u64) -> String {
     text
 }
 
+/// So many of something: `1 step`, `2,000 steps`.
+pub(crate) fn several(many: u64, what: &str) -> String {
+    let plural = if many == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", count(many))
+}
+
 /// How long something lasts, in whole seconds or coarser.
 pub(crate) fn duration(seconds: f64) -> String {
     // What is no number is no time.
@@ -63,6 +70,12 @@ pub(crate) fn brief(seconds: f64) -> String {
         ..9_950.0 => format!("{seconds:.1}s"),
         _ => duration(seconds.round()),
     }
+}
+
+/// A time of day with its date, to the second, in UTC.
+pub(crate) fn time(time: SystemTime) -> String {
+    let text = humantime::format_rfc3339_seconds(time).to_string();
+    text.trim_end_matches('Z').replace('T', " ")
 }
 
 /// A number of bytes, to three digits.
@@ -99,6 +112,20 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     harmless.collect::<String>().into()
 }
 
+/// The text in at most `most` characters, of which there must be one; `…` stands for what is left out of its middle:
+/// long names often differ only in the end.
+pub(crate) fn abridged(text: &str, most: usize) -> Cow<'_, str> {
+    // No text has more characters than bytes.
+    if text.len() <= most || text.chars().nth(most).is_none() {
+        return text.into();
+    }
+    let kept = most.saturating_sub(1);
+    let head: String = text.chars().take(kept.div_ceil(2)).collect();
+    let tail = text.char_indices().rev().take(kept / 2).last();
+    let tail = tail.map_or("", |(at, _)| &text[at..]);
+    format!("{head}…{tail}").into()
+}
+
 fn is_hidden(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -107,6 +134,8 @@ fn is_hidden(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -149,6 +178,32 @@ mod tests {
     }
 
     #[test]
+    fn one_of_something_is_no_plural() {
+        for (many, text) in [(0, "0 steps"), (1, "1 step"), (2000, "2,000 steps")] {
+            assert_eq!(several(many, "step"), text);
+        }
+    }
+
+    #[test]
+    fn long_names_lose_their_middle() {
+        for (name, most, text) in [
+            ("loss", 4, "loss"),
+            ("größe", 5, "größe"),
+            ("größen", 5, "gr…en"),
+            ("encoder.layers.11.loss", 11, "encod….loss"),
+            ("abcdef", 4, "ab…f"),
+            ("abcdef", 2, "a…"),
+            ("abcdef", 1, "…"),
+        ] {
+            assert_eq!(abridged(name, most), text, "{name} in {most}");
+        }
+        let long = "ä".repeat(1 << 20);
+        let short = abridged(&long, 40);
+        assert_eq!(short.chars().count(), 40);
+        assert_eq!(abridged(&short, 40), short);
+    }
+
+    #[test]
     fn times_are_as_coarse_as_they_are_long() {
         for (seconds, text) in [
             (-1.0, "0s"),
@@ -178,11 +233,18 @@ mod tests {
     }
 
     #[test]
+    fn a_time_of_day_has_a_date_and_no_fractions() {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_764_533_373_999);
+        assert_eq!(time(at), "2025-11-30 20:09:33");
+    }
+
+    #[test]
     fn sizes_have_three_digits() {
         for (size, text) in [
             (0, "0 B"),
             (999, "999 B"),
             (1000, "1.00 kB"),
+            (9_994, "9.99 kB"),
             (9_996, "10.0 kB"),
             (99_960, "100 kB"),
             (999_600, "1.00 MB"),

@@ -51,16 +51,38 @@ impl Line<&Event> {
 ///
 /// # Errors
 ///
-/// Whatever the system reports. That it was asked before is no error.
+/// Whatever the system reports; `IsADirectory` if one has the name of the request, which the run could not remove. That
+/// it was asked before is no error.
 pub(crate) fn ask_to_stop(directory: &Path) -> io::Result<()> {
     let path = directory.join(STOP);
-    match OpenOptions::new().write(true).create_new(true).open(path) {
+    match OpenOptions::new().write(true).create_new(true).open(&path) {
         Ok(mut file) => {
             // For whoever finds the file; the run does not read it.
             let _ = file.write_all(STOPPING.as_bytes());
             Ok(())
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
+                let why = format!("{} is a directory", path.display());
+                return Err(io::Error::new(io::ErrorKind::IsADirectory, why));
+            }
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the run in `directory` has yet to hear that it was asked to stop.
+///
+/// # Errors
+///
+/// Whatever the system reports, also if there is no such directory any more.
+pub(crate) fn is_asked_to_stop(directory: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(directory.join(STOP)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fs::metadata(directory).map(|_| false)
+        }
         Err(error) => Err(error),
     }
 }

@@ -13,7 +13,7 @@ mod control;
 mod course;
 mod display;
 mod event;
-mod figures;
+pub(crate) mod figures;
 mod history;
 mod journal;
 mod monitor;
@@ -31,6 +31,8 @@ pub(crate) use course::Course;
 pub use event::{Event, Goal, Metric, Split};
 pub use journal::EVENTS;
 pub use monitor::{Monitor, Monitored};
+#[cfg(feature = "python")]
+pub(crate) use screen::now;
 pub use screen::{Screen, ScreenOptions, default_renderer};
 pub use watch::{ask_to_stop, watch};
 
@@ -154,7 +156,8 @@ pub trait Renderer: Send {
         self.event(Event::Checkpoints(checkpoints));
     }
 
-    /// The run is over; `summary` is lines to read in the end, name and value.
+    /// The run is over; `summary` is lines to read in the end, name and value. What is told afterwards may not be seen
+    /// any more.
     fn end(&mut self, summary: Vec<(String, String)>) {
         self.event(Event::End {
             summary,

@@ -9,7 +9,7 @@ use super::checkpoints::{Checkpoints, Committed};
 use super::control::Request;
 use super::display::Display;
 use super::event::Split;
-use super::figures::{brief, bytes, clean, count, duration, number};
+use super::figures::{abridged, brief, bytes, clean, count, duration, number, several};
 use super::run_state::{Ended, NumericMetric, RunState};
 
 pub(crate) use summary::summary_lines;
@@ -18,10 +18,14 @@ pub(crate) use summary::summary_lines;
 const EVERY: f64 = 10.0;
 /// So many metrics are on a line.
 const METRICS: usize = 8;
+/// So many characters of the name of a metric are shown.
+const NAME: usize = 40;
 
 /// Shows a run as lines. How far it is, is said now and then; what matters more is said each time.
 pub(crate) struct Plain {
     out: Box<dyn Write + Send>,
+    /// How many columns there are, where that matters.
+    columns: fn() -> Option<usize>,
     /// The last line that said how far it is, without what changes all the time, and when that was.
     progress: Option<(f64, String)>,
     /// When a named event was told last.
@@ -46,9 +50,18 @@ impl Plain {
     pub(crate) fn new(out: impl Write + Send + 'static) -> Plain {
         Plain {
             out: Box::new(out),
+            columns: || None,
             progress: None,
             named: None,
             told: Told::default(),
+        }
+    }
+
+    /// On standard output, which may be a terminal.
+    pub(crate) fn on_stdout() -> Plain {
+        Plain {
+            columns: stdout_columns,
+            ..Plain::new(io::stdout())
         }
     }
 
@@ -71,11 +84,7 @@ impl Plain {
             self.checkpoints(checkpoints, &mut lines);
         }
         lines.extend(self.named(run, now));
-        if run.stopping != self.told.stopping {
-            self.told.stopping.clone_from(&run.stopping);
-            let message = run.stopping.as_ref();
-            lines.extend(message.map(|message| format!("stopping: {message}")));
-        }
+        lines.extend(self.stop(run));
         if !says_how_far && run.end.is_none() {
             lines.extend(self.progress(run, now));
         }
@@ -95,15 +104,27 @@ impl Plain {
         };
         self.progress = None;
         let whole = match (run.epochs, run.steps) {
-            (_, Some(steps)) => format!(" of {} steps", count(steps)),
-            (Some(epochs), None) => format!(" of {} epochs", count(epochs)),
+            (_, Some(steps)) => format!(" of {}", several(steps, "step")),
+            (Some(epochs), None) => format!(" of {}", several(epochs, "epoch")),
             (None, None) => String::new(),
         };
-        Some(if (epoch, step) == (0, 0) {
-            format!("a run{whole} begins")
-        } else {
-            let (epoch, step) = (count(epoch), count(step));
-            format!("a run{whole} goes on after epoch {epoch}, step {step}")
+        let after = match (epoch, step) {
+            (0, 0) => return Some(format!("a run{whole} begins")),
+            (0, step) => format!("step {}", count(step)),
+            (epoch, step) => format!("epoch {}, step {}", count(epoch), count(step)),
+        };
+        Some(format!("a run{whole} goes on after {after}"))
+    }
+
+    /// That it was asked to stop, or that this was taken back.
+    fn stop(&mut self, run: &RunState) -> Option<String> {
+        if run.stopping == self.told.stopping {
+            return None;
+        }
+        self.told.stopping.clone_from(&run.stopping);
+        Some(match &run.stopping {
+            Some(message) => format!("stopping: {message}"),
+            None => "not stopping any more".to_owned(),
         })
     }
 
@@ -196,6 +217,10 @@ impl Plain {
 }
 
 impl Display for Plain {
+    fn is_attended(&self) -> bool {
+        false
+    }
+
     /// Nobody is in front of it; nor does anybody wait for it to be read.
     fn requests(&mut self, run: &RunState) -> io::Result<Vec<Request>> {
         Ok(run.end.iter().map(|_| Request::Leave).collect())
@@ -208,9 +233,22 @@ impl Display for Plain {
 
     fn close(&mut self, run: &RunState, now: f64) -> io::Result<()> {
         let mut lines = self.lines(run, now);
-        lines.extend(summary_lines(run));
+        lines.extend(summary_lines(run, (self.columns)()));
         self.tell(&lines)
     }
+}
+
+/// Those of the terminal, if standard output is one.
+#[cfg(all(unix, feature = "tui"))]
+fn stdout_columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
+    (size.ws_col > 0).then(|| size.ws_col.into())
+}
+
+/// Nobody knows.
+#[cfg(not(all(unix, feature = "tui")))]
+fn stdout_columns() -> Option<usize> {
+    None
 }
 
 /// A clock that was set back makes nothing too soon.
@@ -265,7 +303,7 @@ fn append_values(line: &mut String, run: &RunState, split: Split) {
     let value = |metric: &NumericMetric| {
         let (_, history) = metric.series.iter().find(|(of, _)| *of == split)?;
         let (_, value) = history.last()?;
-        let name = &metric.metric.name;
+        let name = abridged(&metric.metric.name, NAME);
         Some(format!("{name} {}", with_unit(value, &metric.metric.unit)))
     };
     let mut values: Vec<String> = run.numeric.iter().filter_map(value).collect();

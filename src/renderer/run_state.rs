@@ -3,14 +3,16 @@
 use std::collections::VecDeque;
 
 use super::checkpoints::Checkpoints;
+use super::control::KILLING;
 use super::event::{Event, Metric, Split};
+use super::figures::abridged;
 use super::history::History;
 
 /// So many named events are remembered one by one.
 const EVENTS: usize = 100;
 /// So many metrics, texts and counters are known, each.
 const NAMES: usize = 512;
-/// Bytes of a name, and of any other text, that are kept.
+/// Characters of a name, and bytes of any other text, that are kept.
 const NAME: usize = 256;
 const TEXT: usize = 4096;
 
@@ -19,6 +21,8 @@ const TEXT: usize = 4096;
 pub(crate) struct RunState {
     /// When this process began, or went on with, the run.
     pub(crate) started: Option<f64>,
+    /// Seconds since then in which the process was stopped.
+    paused: f64,
     /// The latest event.
     pub(crate) latest: f64,
     /// Epochs and steps that earlier processes had done then.
@@ -73,7 +77,7 @@ pub(crate) struct Pass {
     pub(crate) total: Option<u64>,
     /// Items that were done when it began, in a run that was resumed in its middle.
     skipped: u64,
-    /// When it began.
+    /// When it began; later by as long as the process was stopped meanwhile.
     pub(crate) began: f64,
 }
 
@@ -126,14 +130,14 @@ impl RunState {
                 (self.epochs, self.steps) = (epochs, steps);
                 self.start(at, epoch, step);
             }
-            Event::Register(metric) => self.register(metric),
+            Event::Register(metric) => self.register(&metric),
             Event::Numeric {
                 split,
                 name,
                 value,
                 step,
-            } => self.metric(name).history(split).push(step, value),
-            Event::Text { split, name, text } => self.text(split, name, text),
+            } => self.metric(&name).history(split).push(step, value),
+            Event::Text { split, name, text } => self.text(split, &name, text),
             Event::SplitStart { split, done, total } => self.begin_pass(at, split, done, total),
             Event::Progress { done, step } => self.progress(done, step),
             Event::SplitEnd => self.end_pass(at),
@@ -141,8 +145,10 @@ impl RunState {
                 (self.epoch, self.trained) = (epoch, 0.0);
                 self.baseline_is_open = false;
             }
-            Event::Named { name, text, count } => self.named(at, name, text, count),
-            Event::Stopping { message } => self.stopping = Some(shortened(message, TEXT)),
+            Event::Named { name, text, count } => self.named(at, &name, text, count),
+            Event::Stopping { message } => self.stopping = Some(shortened(message)),
+            Event::GoingOn => self.stopping = None,
+            Event::Paused { seconds } => self.pause(seconds.max(0.0)),
             Event::Checkpoints(checkpoints) => self.checkpoints = Some(checkpoints),
             Event::Saving(in_flight) => {
                 let checkpoints = self.checkpoints.get_or_insert_default();
@@ -153,7 +159,11 @@ impl RunState {
                 let trained = self.trained;
                 self.end_pass(at);
                 self.trained = trained;
-                self.end = Some(Ending { at, summary, error });
+                self.end = Some(Ending {
+                    at,
+                    summary: last_words(summary),
+                    error: error.map(shortened),
+                });
             }
         }
     }
@@ -187,7 +197,7 @@ impl RunState {
     pub(crate) fn set_aside_process(&mut self) {
         (self.pass, self.ended, self.passes, self.trained) = (None, None, 0, 0.0);
         (self.started, self.stopping, self.end) = (None, None, None);
-        self.checkpoints = None;
+        (self.paused, self.checkpoints) = (0.0, None);
     }
 
     fn start(&mut self, at: f64, epoch: u64, step: u64) {
@@ -244,6 +254,13 @@ impl RunState {
         }
     }
 
+    fn pause(&mut self, seconds: f64) {
+        self.paused += seconds;
+        if let Some(pass) = &mut self.pass {
+            pass.began += seconds;
+        }
+    }
+
     fn end_pass(&mut self, at: f64) {
         let Some(pass) = self.pass.take() else { return };
         if pass.split == Split::Train && pass.total.is_none() {
@@ -254,33 +271,33 @@ impl RunState {
     }
 
     fn find_metric(&self, name: &str) -> Option<usize> {
-        let name = beginning(name, NAME);
+        let name = abridged(name, NAME);
         self.numeric
             .iter()
             .position(|known| known.metric.name == name)
     }
 
     fn find_text(&self, split: Split, name: &str) -> Option<usize> {
-        let name = beginning(name, NAME);
+        let name = abridged(name, NAME);
         let is_it = |known: &TextMetric| known.split == split && known.name == name;
         self.texts.iter().position(is_it)
     }
 
     fn find_counter(&self, name: &str) -> Option<usize> {
-        let name = beginning(name, NAME);
-        self.counters.iter().position(|(known, _)| known == name)
+        let name = abridged(name, NAME);
+        self.counters.iter().position(|(known, _)| *known == name)
     }
 
-    fn register(&mut self, metric: Metric) {
-        let known = self.metric(metric.name);
-        known.metric.unit = shortened(metric.unit, NAME);
+    fn register(&mut self, metric: &Metric) {
+        let known = self.metric(&metric.name);
+        known.metric.unit = abridged(&metric.unit, NAME).into_owned();
         known.metric.goal = metric.goal;
     }
 
-    fn metric(&mut self, name: String) -> &mut NumericMetric {
-        let index = self.find_metric(&name).unwrap_or_else(|| {
+    fn metric(&mut self, name: &str) -> &mut NumericMetric {
+        let index = self.find_metric(name).unwrap_or_else(|| {
             self.numeric.push(NumericMetric {
-                metric: Metric::new(shortened(name, NAME)),
+                metric: Metric::new(abridged(name, NAME)),
                 series: Vec::new(),
             });
             self.numeric.len() - 1
@@ -288,25 +305,25 @@ impl RunState {
         &mut self.numeric[index]
     }
 
-    fn text(&mut self, split: Split, name: String, text: String) {
-        let text = shortened(text, TEXT);
-        if let Some(known) = self.find_text(split, &name) {
+    fn text(&mut self, split: Split, name: &str, text: String) {
+        let text = shortened(text);
+        if let Some(known) = self.find_text(split, name) {
             self.texts[known].text = text;
         } else {
-            let name = shortened(name, NAME);
+            let name = abridged(name, NAME).into_owned();
             self.texts.push(TextMetric { name, split, text });
         }
     }
 
-    fn named(&mut self, at: f64, name: String, text: String, count: u64) {
-        let name = shortened(name, NAME);
+    fn named(&mut self, at: f64, name: &str, text: String, count: u64) {
+        let name = abridged(name, NAME).into_owned();
         if self.events.len() == EVENTS {
             self.events.pop_front();
         }
         let line = if text.is_empty() {
             name.clone()
         } else {
-            format!("{name}: {}", shortened(text, TEXT))
+            format!("{name}: {}", shortened(text))
         };
         self.events.push_back((at, line));
         match self.find_counter(&name) {
@@ -344,8 +361,17 @@ impl RunState {
             return None;
         }
         let left = (self.total()? - self.done()).max(0.0);
-        let (gained, since) = (self.done() - self.baseline, now - self.started?);
+        let since = now - self.started? - self.paused;
+        let gained = self.done() - self.baseline;
         (gained > 0.0 && since >= 0.0).then(|| left * since / gained)
+    }
+
+    /// Whether it is over because a person has killed it.
+    pub(crate) fn was_killed(&self) -> bool {
+        let end = self.end.as_ref();
+        // Whoever catches a kill may end the run as if all were well.
+        let why = end.and_then(|end| end.error.as_ref().or(self.stopping.as_ref()));
+        why.is_some_and(|why| why == KILLING)
     }
 }
 
@@ -388,21 +414,25 @@ impl NumericMetric {
     }
 }
 
-/// As much of a text as has room in so many bytes.
-fn beginning(text: &str, bytes: usize) -> &str {
-    let mut end = bytes.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
-}
-
-fn shortened(mut text: String, bytes: usize) -> String {
-    if text.len() > bytes {
-        text.truncate(beginning(&text, bytes).len());
+/// The beginning of a text that is too long.
+fn shortened(mut text: String) -> String {
+    if text.len() > TEXT {
+        let mut end = TEXT - '…'.len_utf8();
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push('…');
         text.shrink_to_fit();
     }
     text
+}
+
+/// What the training says in the end, as far as there is room for it.
+fn last_words(summary: Vec<(String, String)>) -> Vec<(String, String)> {
+    let pairs = summary.into_iter().take(NAMES);
+    let short = pairs.map(|(name, value)| (abridged(&name, NAME).into_owned(), shortened(value)));
+    short.collect()
 }
 
 #[cfg(test)]

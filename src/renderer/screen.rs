@@ -104,7 +104,7 @@ pub fn default_renderer(options: ScreenOptions) -> Screen {
 /// What a watcher of a run in another process is shown.
 pub(super) fn watching(plain: bool) -> Box<dyn Display> {
     let screen = if plain { None } else { whole_terminal(true) };
-    screen.unwrap_or_else(|| Box::new(Plain::new(io::stdout())))
+    screen.unwrap_or_else(|| Box::new(Plain::on_stdout()))
 }
 
 #[cfg(feature = "tui")]
@@ -132,7 +132,7 @@ fn whole_terminal(_: bool) -> Option<Box<dyn Display>> {
 }
 
 /// Seconds since 1970 (UTC).
-pub(super) fn now() -> f64 {
+pub(crate) fn now() -> f64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_secs_f64()
 }
@@ -140,7 +140,7 @@ pub(super) fn now() -> f64 {
 impl Screen {
     /// Shows the run as lines on standard output, one now and then: for pipes, logs and CI.
     pub fn plain(options: ScreenOptions) -> Screen {
-        Screen::plain_to(options, io::stdout())
+        Screen::with_display(options, Box::new(Plain::on_stdout()))
     }
 
     /// As [`plain`](Self::plain), to anywhere.
@@ -197,12 +197,17 @@ impl Screen {
 
     /// As [`event`](Renderer::event), but never panics.
     pub fn send(&self, event: Event) {
+        self.send_at(now(), event);
+    }
+
+    /// As [`send`](Self::send), of something that happened at `at`, in seconds since 1970 (UTC).
+    pub(crate) fn send_at(&self, at: f64, event: Event) {
         let Some(hosted) = self.here() else { return };
         if hosted.backlog.fetch_add(1, Ordering::Relaxed) >= BACKLOG && is_passing(&event) {
             hosted.backlog.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        hosted.send(Message::Event(now(), event));
+        hosted.send(Message::Event(at, event));
     }
 
     /// Begins to close it, and does not wait for that. A run that has not said that it is over ends by this; `error` is

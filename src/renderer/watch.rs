@@ -4,10 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::control::Request;
 use super::display::Display;
+use super::figures::time;
 use super::journal::{self, EVENTS, Reader};
 use super::run_state::RunState;
 use super::screen::{self, now};
@@ -18,14 +19,23 @@ const PAUSE: Duration = Duration::from_millis(25);
 const LOOK: Duration = Duration::from_millis(100);
 /// Clocks on the display go on when nothing happens.
 const IDLE: Duration = Duration::from_secs(1);
-/// A run that goes on writes something every ten seconds, unless a step of it takes longer; seconds.
+/// A run that goes on touches its events every ten seconds, however long its steps take. After so long a silence, in
+/// seconds, a person is told, and nobody is taken to hear a request.
 const SILENCE: f64 = 60.0;
+/// After so long a silence nobody waits for news any more who is not there to see that none come; seconds. Until then
+/// the run may be resumed.
+const GRACE: f64 = 300.0;
+/// A run that ends while it saves tells a moment later what became of that; seconds, since its last sign of life.
+const LAST_WORD: f64 = 30.0;
+/// So long a request may take to be heard: a machine on NFS relies for up to a minute on what it knows of a directory.
+const HEARD: Duration = Duration::from_secs(90);
 
 /// Shows the run in `directory`, which goes on in another process, is over, or is yet to begin. Only reads there;
 /// but the person in front of it may ask the run to stop, as [`ask_to_stop`] does.
 ///
 /// As a screen it stays until the person leaves it; as plain lines, which it is where [`default_renderer`] takes
-/// those, and always with `plain`, until the run is over. Blocks until then, or until `stop` is set.
+/// those, and always with `plain`, until the run is over, or has shown no sign of life for five minutes. Blocks until
+/// then, or until `stop` is set.
 ///
 /// ```
 /// use pitstop::renderer::{Renderer, Screen, ScreenOptions, watch};
@@ -47,11 +57,11 @@ const SILENCE: f64 = 60.0;
 ///
 /// # Errors
 ///
-/// `Interrupted` if `stop` was set; else if the events cannot be read, or the display is gone: `BrokenPipe` if
-/// nobody reads the lines any more.
+/// `Interrupted` if `stop` was set; `TimedOut` if the run shows no sign of life, and has not said that it is over;
+/// else if the events cannot be read, or the display is gone: `BrokenPipe` if nobody reads the lines any more.
 pub fn watch(directory: impl AsRef<Path>, plain: bool, stop: &AtomicBool) -> io::Result<()> {
     let mut watcher = Watcher::new(directory.as_ref())?;
-    watcher.read()?;
+    watcher.read(now())?;
     let mut display = screen::watching(plain);
     let shown = watcher.show(&mut *display, stop);
     // Also after an error: what the display has taken is given back.
@@ -59,16 +69,20 @@ pub fn watch(directory: impl AsRef<Path>, plain: bool, stop: &AtomicBool) -> io:
     shown.and(closed)
 }
 
-/// Asks the run in `directory`, in whatever process it goes on, to stop soon, as a person at its own screen would.
-/// The run hears it within a second or so, and stops its interrupter with [`STOPPING`](super::STOPPING).
+/// Asks the run in `directory`, in whatever process it goes on, to stop soon, as a person at its own screen would, and
+/// blocks until it has heard that: for a second or so, on file systems of other machines for up to a minute, or until
+/// `stop` is set. The run stops its interrupter with [`STOPPING`](super::STOPPING).
 ///
 /// # Errors
 ///
-/// `InvalidInput` if the run is over already, as far as its events tell; else whatever the disk reports.
-pub fn ask_to_stop(directory: impl AsRef<Path>) -> io::Result<()> {
+/// `InvalidInput` if nobody would hear it, as far as the events of the run tell: it is over, has shown no sign of life
+/// for a minute, or has not begun; `TimedOut` if it has not heard it after 90 seconds; `Interrupted` if `stop` was
+/// set; else whatever the disk reports. The run is not asked any more then.
+pub fn ask_to_stop(directory: impl AsRef<Path>, stop: &AtomicBool) -> io::Result<()> {
     let mut watcher = Watcher::new(directory.as_ref())?;
-    watcher.read()?;
-    watcher.ask_to_stop()
+    watcher.read(now())?;
+    watcher.ask_to_stop(now())?;
+    watcher.wait_until_heard(HEARD, stop)
 }
 
 /// What is known of a run from its events, and what it was asked for.
@@ -76,6 +90,10 @@ struct Watcher {
     directory: PathBuf,
     reader: Reader,
     run: RunState,
+    /// When the events were written to or touched last, by the clock of whatever machine has them.
+    modified: Option<SystemTime>,
+    /// When the run showed a sign of life last, by the clock of this machine.
+    alive: f64,
     /// What became of the last request to stop.
     answer: Option<String>,
     /// Why the events cannot be read just now.
@@ -88,14 +106,17 @@ impl Watcher {
             directory: directory.to_owned(),
             reader: Reader::open(directory).map_err(|error| unreadable(directory, &error))?,
             run: RunState::default(),
+            modified: None,
+            alive: 0.0,
             answer: None,
             unreadable: None,
         })
     }
 
     /// Takes in what has happened since the last time; says whether anything has.
-    fn read(&mut self) -> io::Result<bool> {
+    fn read(&mut self, now: f64) -> io::Result<bool> {
         let mut is_new = self.read_on()?;
+        self.note_signs_of_life(now);
         if self.reader.restarted() {
             // What another file has told does not count any more.
             self.run = RunState::default();
@@ -108,6 +129,21 @@ impl Watcher {
         let Watcher { reader, run, .. } = self;
         let read = reader.read(|at, event| run.apply(at, event));
         read.map_err(|error| unreadable(&self.directory, &error))
+    }
+
+    fn note_signs_of_life(&mut self, now: f64) {
+        let Some(modified) = self.reader.modified() else {
+            return;
+        };
+        match self.modified.replace(modified) {
+            Some(known) if known == modified => {}
+            // Clocks of two machines differ; but what changes while it is looked at has changed just now.
+            Some(_) => self.alive = now,
+            None => {
+                let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+                self.alive = since.as_secs_f64().min(now);
+            }
+        }
     }
 
     /// Until the display asks to leave: because a person does or, as lines, because the run is over.
@@ -126,6 +162,9 @@ impl Watcher {
             if self.answer_requests(display)? {
                 return Ok(());
             }
+            if !display.is_attended() && self.has_died(now()) {
+                return Err(self.death());
+            }
             changed |= self.take_notice(now());
             if is_due(drawn, changed) {
                 display.draw(&self.run, self.time(now()))?;
@@ -137,7 +176,7 @@ impl Watcher {
 
     /// A file system that fails for a while, as those of other machines do, is no reason to stop looking.
     fn look(&mut self) -> bool {
-        let read = self.read();
+        let read = self.read(now());
         self.unreadable = read.as_ref().err().map(ToString::to_string);
         read.unwrap_or(false)
     }
@@ -147,7 +186,9 @@ impl Watcher {
         for request in display.requests(&self.run)? {
             match request {
                 Request::Stop => self.answer = Some(self.answer_to_stop()),
-                Request::Leave => return Ok(true),
+                Request::Leave => {
+                    return Ok(display.is_attended() || !self.awaits_the_last_save(now()));
+                }
                 // The process of another is not a watcher's to kill; its display does not offer it.
                 Request::Kill => {}
             }
@@ -156,17 +197,59 @@ impl Watcher {
     }
 
     fn answer_to_stop(&self) -> String {
-        match self.ask_to_stop() {
+        match self.ask_to_stop(now()) {
             Ok(()) => "asked the run to stop".into(),
             Err(error) => format!("cannot ask the run to stop: {error}"),
         }
     }
 
-    fn ask_to_stop(&self) -> io::Result<()> {
-        if self.run.end.is_some() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is over"));
+    fn ask_to_stop(&self, now: f64) -> io::Result<()> {
+        match self.deafness(now) {
+            Some(why) => Err(why),
+            None => journal::ask_to_stop(&self.directory),
         }
-        journal::ask_to_stop(&self.directory)
+    }
+
+    /// Why nobody would hear a request to stop, if that is known.
+    fn deafness(&self, now: f64) -> Option<io::Error> {
+        let why = if self.run.end.is_some() {
+            "it is over".to_owned()
+        } else if self.reader.modified().is_none() {
+            format!("there is no {EVENTS} of a run that would hear it")
+        } else if self.is_silent(now) {
+            self.last_sign()
+        } else {
+            return None;
+        };
+        Some(io::Error::new(io::ErrorKind::InvalidInput, why))
+    }
+
+    /// Waits until the run has heard the request; one that it does not hear is taken back.
+    fn wait_until_heard(&mut self, limit: Duration, stop: &AtomicBool) -> io::Result<()> {
+        let asked = Instant::now();
+        while !self.has_heard()? {
+            let is_late = asked.elapsed() >= limit;
+            let why = if stop.load(Ordering::Relaxed) {
+                Some(io::ErrorKind::Interrupted.into())
+            } else {
+                self.deafness(now())
+                    .or_else(|| is_late.then(|| unheard(limit)))
+            };
+            if let Some(why) = why {
+                journal::take_stop_request(&self.directory);
+                return Err(why);
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Whether the run has taken the request and says so. A run that was started meanwhile takes it too, but as one
+    /// that was meant for an earlier process.
+    fn has_heard(&mut self) -> io::Result<bool> {
+        let is_taken = !journal::is_asked_to_stop(&self.directory)?;
+        self.look();
+        Ok(is_taken && (self.run.stopping.is_some() || self.run.end.is_some()))
     }
 
     /// Brings the notice up to date; says whether it has changed.
@@ -197,19 +280,59 @@ impl Watcher {
     }
 
     fn is_silent(&self, now: f64) -> bool {
-        self.run.end.is_none() && now - self.run.latest > SILENCE
+        self.run.end.is_none() && now - self.alive > SILENCE
+    }
+
+    /// Whether the run has begun, and neither goes on nor will soon, as far as can be told.
+    fn has_died(&self, now: f64) -> bool {
+        self.has_begun() && self.run.end.is_none() && now - self.alive > GRACE
+    }
+
+    fn death(&self) -> io::Error {
+        let (directory, silence) = (self.directory.display(), self.last_sign());
+        let why = format!("{directory}: the run has died, or hangs: {silence}");
+        io::Error::new(io::ErrorKind::TimedOut, why)
+    }
+
+    fn has_begun(&self) -> bool {
+        self.run.latest != 0.0
+    }
+
+    fn awaits_the_last_save(&self, now: f64) -> bool {
+        let checkpoints = self.run.checkpoints.as_ref();
+        let is_saving = checkpoints.is_some_and(|known| known.in_flight.is_some());
+        is_saving && now - self.alive < LAST_WORD
     }
 
     /// What to say of a run that says nothing itself.
     fn silence(&self, now: f64) -> Option<String> {
-        let latest = self.run.latest;
-        if latest == 0.0 {
-            let directory = self.directory.display();
-            return Some(format!("waiting for a run in {directory}"));
+        let is_there = self.reader.modified().is_some();
+        if !self.has_begun() {
+            return Some(self.waiting(is_there));
         }
-        self.is_silent(now)
-            .then(|| format!("no news since {}", time(latest)))
+        if !is_there && self.run.end.is_none() {
+            return Some(format!("{} is gone", self.directory.join(EVENTS).display()));
+        }
+        self.is_silent(now).then(|| self.last_sign())
     }
+
+    fn waiting(&self, is_there: bool) -> String {
+        let waiting = format!("waiting for a run in {}", self.directory.display());
+        if is_there {
+            return waiting;
+        }
+        format!("{waiting}: no {EVENTS} yet; pitstop.Renderer(checkpointer=...) writes it")
+    }
+
+    fn last_sign(&self) -> String {
+        let since = Duration::try_from_secs_f64(self.alive).unwrap_or_default();
+        format!("no sign of life since {} UTC", time(UNIX_EPOCH + since))
+    }
+}
+
+fn unheard(limit: Duration) -> io::Error {
+    let why = format!("it has not heard that within {} seconds", limit.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, why)
 }
 
 /// Not more often than [`LOOK`], and not more seldom than [`IDLE`].
@@ -222,189 +345,5 @@ fn unreadable(directory: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// A time of day, with the date: it may be long ago.
-fn time(at: f64) -> String {
-    let since = Duration::try_from_secs_f64(at).unwrap_or_default();
-    let time = UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH);
-    let text = humantime::format_rfc3339_seconds(time).to_string();
-    format!("{} UTC", text.trim_end_matches('Z').replace('T', " "))
-}
-
 #[cfg(test)]
-mod tests {
-    use std::collections::VecDeque;
-    use std::fs;
-
-    use super::super::event::Event;
-    use super::*;
-
-    /// Asks for what it is told to, one request after the other once there is one, and remembers what it was shown.
-    #[derive(Default)]
-    struct Scripted {
-        requests: VecDeque<Request>,
-        notices: Vec<Option<String>>,
-        fails: bool,
-    }
-
-    impl Display for Scripted {
-        fn requests(&mut self, _: &RunState) -> io::Result<Vec<Request>> {
-            Ok(self.requests.pop_front().into_iter().collect())
-        }
-
-        fn draw(&mut self, run: &RunState, _: f64) -> io::Result<()> {
-            self.notices.push(run.notice.clone());
-            if self.fails {
-                return Err(io::ErrorKind::BrokenPipe.into());
-            }
-            Ok(())
-        }
-
-        fn close(&mut self, _: &RunState, _: f64) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    fn line(at: f64, event: &Event) -> String {
-        let mut value = serde_json::to_value(event).unwrap();
-        value["at"] = at.into();
-        format!("{value}\n")
-    }
-
-    fn start() -> Event {
-        Event::Start {
-            epochs: Some(1),
-            steps: None,
-            epoch: 0,
-            step: 0,
-        }
-    }
-
-    fn end() -> Event {
-        Event::End {
-            summary: Vec::new(),
-            error: None,
-        }
-    }
-
-    /// The directory of a run that these events happened to.
-    fn run(events: &[(f64, Event)]) -> tempfile::TempDir {
-        let directory = tempfile::tempdir().unwrap();
-        let lines: String = events.iter().map(|(at, event)| line(*at, event)).collect();
-        fs::write(directory.path().join(EVENTS), lines).unwrap();
-        directory
-    }
-
-    fn watcher(directory: &tempfile::TempDir) -> Watcher {
-        let mut watcher = Watcher::new(directory.path()).unwrap();
-        watcher.read().unwrap();
-        watcher
-    }
-
-    fn go_on() -> AtomicBool {
-        AtomicBool::new(false)
-    }
-
-    #[test]
-    fn a_run_is_watched_until_the_display_asks_to_leave() {
-        let over = run(&[(1.0, start()), (2.0, end())]);
-        let mut display = Scripted {
-            requests: [Request::Kill, Request::Leave].into(),
-            ..Scripted::default()
-        };
-        watcher(&over).show(&mut display, &go_on()).unwrap();
-        assert!(display.requests.is_empty());
-        assert_eq!(display.notices, [None]);
-    }
-
-    #[test]
-    fn lines_end_with_the_run() {
-        let over = run(&[(1.0, start()), (2.0, end())]);
-        let mut lines = super::super::plain::Plain::new(io::sink());
-        watcher(&over).show(&mut lines, &go_on()).unwrap();
-    }
-
-    #[test]
-    fn a_watcher_that_is_told_to_end_says_so() {
-        let over = run(&[(1.0, start()), (2.0, end())]);
-        let told = AtomicBool::new(true);
-        let shown = watcher(&over).show(&mut Scripted::default(), &told);
-        assert_eq!(shown.unwrap_err().kind(), io::ErrorKind::Interrupted);
-    }
-
-    #[test]
-    fn what_another_file_of_events_has_told_is_forgotten() {
-        let directory = run(&[(1.0, start()), (2.0, end())]);
-        let mut watching = watcher(&directory);
-        assert!(watching.run.end.is_some());
-        let path = directory.path().join(EVENTS);
-        fs::remove_file(&path).unwrap();
-        fs::write(&path, line(3.0, &start())).unwrap();
-        assert!(watching.read().unwrap());
-        assert!(watching.run.end.is_none());
-        assert!(watching.run.latest > 2.5);
-    }
-
-    #[test]
-    fn a_display_that_is_gone_ends_the_watching() {
-        let goes_on = run(&[(now(), start())]);
-        let mut display = Scripted {
-            fails: true,
-            ..Scripted::default()
-        };
-        let shown = watcher(&goes_on).show(&mut display, &go_on());
-        assert_eq!(shown.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
-    }
-
-    #[test]
-    fn a_run_that_says_nothing_is_told_apart_from_one_that_is_over() {
-        let empty = tempfile::tempdir().unwrap();
-        let mut waiting = watcher(&empty);
-        assert!(waiting.take_notice(1000.0));
-        let path = empty.path().display();
-        assert_eq!(
-            waiting.run.notice,
-            Some(format!("waiting for a run in {path}"))
-        );
-        assert!(!waiting.take_notice(2000.0));
-
-        let silent = run(&[(0.5, start())]);
-        let mut silent = watcher(&silent);
-        assert!(!silent.take_notice(60.0));
-        assert!(silent.take_notice(61.0));
-        let notice = silent.run.notice.as_deref();
-        assert_eq!(notice, Some("no news since 1970-01-01 00:00:00 UTC"));
-
-        let mut over = watcher(&run(&[(0.5, start()), (1.0, end())]));
-        assert!(!over.take_notice(1000.0));
-    }
-
-    #[test]
-    fn a_request_to_stop_is_left_for_the_run_and_its_answer_shown_until_the_run_answers() {
-        let goes_on = run(&[(now(), start())]);
-        let mut watching = watcher(&goes_on);
-        let mut display = Scripted {
-            requests: [Request::Stop].into(),
-            ..Scripted::default()
-        };
-        assert!(!watching.answer_requests(&mut display).unwrap());
-        assert!(goes_on.path().join(journal::STOP).exists());
-        watching.take_notice(now());
-        let notice = watching.run.notice.as_deref();
-        assert_eq!(notice, Some("asked the run to stop"));
-
-        let message = super::super::STOPPING.to_owned();
-        watching.run.apply(now(), Event::Stopping { message });
-        watching.take_notice(now());
-        assert_eq!(watching.run.notice, None);
-    }
-
-    #[test]
-    fn a_run_that_is_over_is_not_asked_to_stop() {
-        let over = run(&[(1.0, start()), (2.0, end())]);
-        let refused = ask_to_stop(over.path()).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
-        assert!(!over.path().join(journal::STOP).exists());
-        let answer = watcher(&over).answer_to_stop();
-        assert_eq!(answer, "cannot ask the run to stop: it is over");
-    }
-}
+mod tests;

@@ -65,7 +65,14 @@ impl Watching {
     }
 
     /// Reads to the end, which must be a good one, and returns all that was printed.
-    fn end(mut self) -> String {
+    fn end(self) -> String {
+        let (code, printed, stderr) = self.fate();
+        assert_eq!((code, stderr.as_str()), (Some(0), ""), "{printed}");
+        printed
+    }
+
+    /// Reads to the end; exit code, all that was printed, errors.
+    fn fate(mut self) -> (Option<i32>, String, String) {
         loop {
             match self.lines.recv_timeout(LIMIT) {
                 Ok(line) => self.seen.push(line),
@@ -76,12 +83,11 @@ impl Watching {
         let stderr = text(self.process.stderr.take().unwrap());
         let status = self.process.wait().unwrap();
         let printed = self.seen.join("\n");
-        assert_eq!((status.code(), stderr.as_str()), (Some(0), ""), "{printed}");
         assert!(
             !printed.chars().any(|c| c.is_control() && c != '\n'),
             "{printed:?}"
         );
-        printed
+        (status.code(), printed, stderr)
     }
 }
 
@@ -132,6 +138,11 @@ impl Run {
 
     fn end(&mut self) {
         self.event(&json!({"event": "end", "summary": [["digest", "cafe"]]}));
+    }
+
+    /// So long ago the run showed a sign of life.
+    fn silent_for(&self, time: Duration) {
+        self.events.set_modified(SystemTime::now() - time).unwrap();
     }
 }
 
@@ -192,6 +203,78 @@ fn a_run_that_has_not_begun_is_waited_for() {
     assert!(watching.end().contains("cafe"));
 }
 
+/// Nothing but hidden files and checkpoints might be there; what a run is given to begin with often is.
+#[test]
+fn a_run_that_has_not_begun_may_have_other_files() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("config.yaml"), "").unwrap();
+    let mut watching = Watching::start(directory.path());
+    watching.until("no events.jsonl yet; pitstop.Renderer(checkpointer=...) writes it");
+    let start = line(&json!({"event": "start", "epoch": 0, "step": 0}));
+    let end = line(&json!({"event": "end", "summary": [["digest", "cafe"]]}));
+    fs::write(directory.path().join(EVENTS), start + &end).unwrap();
+    assert!(watching.end().contains("cafe"));
+}
+
+/// Whoever read lines waited for ever.
+#[test]
+fn a_run_that_died_is_given_up() {
+    let mut run = Run::new();
+    run.start();
+    run.loss(0.125, 1);
+    run.silent_for(Duration::from_secs(3600));
+    let (code, printed, stderr) = Watching::start(run.path()).fate();
+    assert_eq!(code, Some(1), "{printed}{stderr}");
+    assert!(printed.contains("0.125"), "{printed}");
+    let why = "the run has died, or hangs: no sign of life since ";
+    assert!(stderr.contains(why), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+}
+
+#[test]
+fn a_run_that_is_resumed_soon_is_not_given_up() {
+    let mut run = Run::new();
+    run.start();
+    run.silent_for(Duration::from_secs(120));
+    let mut watching = Watching::start(run.path());
+    watching.until("no sign of life since ");
+    run.event(&json!({"event": "start", "epochs": 2, "epoch": 1, "step": 7}));
+    watching.until("goes on after");
+    run.end();
+    assert!(watching.end().contains("cafe"));
+}
+
+/// What was in flight when the run ended was committed a moment later, and missed.
+#[test]
+fn the_last_checkpoint_is_told_though_the_run_is_over() {
+    let mut run = Run::new();
+    run.start();
+    let in_flight = json!({"step": 12345, "done": 1, "total": 2, "seconds": 0.5});
+    run.event(&json!({"event": "checkpoints", "in_flight": in_flight}));
+    run.end();
+    let mut watching = Watching::start(run.path());
+    watching.until("begins");
+    let last = json!({"step": 12345, "at": 1.0, "bytes": 1000, "stall": null, "durable": 0.5});
+    run.event(&json!({"event": "checkpoints", "saved": 1, "last": last}));
+    let printed = watching.end();
+    assert!(printed.contains("checkpoint: step 12,345"), "{printed}");
+}
+
+#[test]
+fn events_that_somebody_removes_are_missed() {
+    let mut run = Run::new();
+    run.start();
+    let mut watching = Watching::start(run.path());
+    watching.until("begins");
+    let path = run.path().join(EVENTS);
+    fs::remove_file(&path).unwrap();
+    watching.until("events.jsonl is gone");
+    run.events = File::create(path).unwrap();
+    run.start();
+    run.end();
+    assert!(watching.end().contains("cafe"));
+}
+
 #[test]
 fn a_line_that_is_written_in_two_parts_is_read_as_one() {
     let mut run = Run::new();
@@ -205,7 +288,7 @@ fn a_line_that_is_written_in_two_parts_is_read_as_one() {
     watching.until("the half of it");
     run.end();
     let printed = watching.end();
-    assert!(printed.contains("the half of it: 1 times"), "{printed}");
+    assert!(printed.contains("the half of it: 1 time"), "{printed}");
 }
 
 #[test]
@@ -268,14 +351,16 @@ fn a_request_to_stop_reaches_the_run() {
     });
     screen.start(Some(1), 0, 0);
     let mut watching = Watching::start(directory.path());
+    watching.until("begins");
     let asked = Command::new(env!("CARGO_BIN_EXE_pitstop"))
         .args(["watch", "--stop"])
         .arg(directory.path())
         .output()
         .unwrap();
     assert!(asked.status.success(), "{asked:?}");
-    assert_eq!(asked.stdout, b"asked the run to stop\n");
-    wait_until("the run has heard it", || interrupter.should_stop());
+    let printed = String::from_utf8(asked.stdout).unwrap();
+    assert_eq!(printed, "the run was asked to stop, and has heard it\n");
+    assert!(interrupter.should_stop());
     assert_eq!(interrupter.get_message().as_deref(), Some(STOPPING));
     // Those who watch learn of it, and the request is gone.
     watching.until(STOPPING);
@@ -284,14 +369,6 @@ fn a_request_to_stop_reaches_the_run() {
     screen.end(Vec::new());
     screen.close();
     assert!(watching.end().contains("0.5"));
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = std::time::Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < LIMIT, "not so: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn names(directory: &Path) -> Vec<String> {
@@ -318,17 +395,36 @@ fn a_run_that_is_over_is_not_asked_to_stop() {
     assert!(!scene.at("run/.stop").exists());
 }
 
+/// All of these were asked, as it seemed.
+#[test]
+fn who_cannot_hear_is_not_asked_to_stop() {
+    let scene = Scene::new();
+    let stderr = scene.fails("watch run --stop", 1);
+    assert!(stderr.contains("there is no events.jsonl"), "{stderr}");
+    assert!(!scene.at("run/.stop").exists());
+
+    let mut run = Run::new();
+    run.start();
+    let stop = ["watch", "--stop", run.path().to_str().unwrap()].join(" ");
+    run.silent_for(Duration::from_secs(120));
+    let stderr = scene.fails(&stop, 1);
+    assert!(stderr.contains("no sign of life since "), "{stderr}");
+    assert_eq!(names(run.path()), [EVENTS]);
+
+    run.silent_for(Duration::ZERO);
+    fs::create_dir(run.path().join(".stop")).unwrap();
+    let stderr = scene.fails(&stop, 1);
+    assert!(stderr.contains(".stop is a directory"), "{stderr}");
+}
+
 #[test]
 fn what_cannot_be_watched_is_named() {
     let scene = Scene::new();
-    fs::create_dir(scene.at("other")).unwrap();
-    fs::write(scene.at("other/photo.jpg"), "").unwrap();
     fs::write(scene.at("file"), "").unwrap();
     for (arguments, why) in [
         ("watch none", "none: there is no such directory"),
         ("watch none --stop", "none: there is no such directory"),
         ("watch file", "this is a file"),
-        ("watch other", "there are no checkpoints here"),
     ] {
         let stderr = scene.fails(arguments, 1);
         assert!(stderr.contains(why), "{arguments}: {stderr}");

@@ -169,3 +169,21 @@ fn an_export_that_fails_leaves_the_one_before() {
         }
     });
 }
+
+/// It was put back after it had been found that there was nothing to replace, so that the export failed.
+#[test]
+#[cfg(unix)]
+fn an_export_that_a_dead_process_moved_aside_is_put_back_and_replaced() {
+    limited_to(60, || {
+        let case = Case::new(export_directory, false);
+        let disk = case.disk();
+        case.export(&disk, 1).unwrap();
+        // No process has such a number.
+        let aside = Path::new(PARENT).join(".old-copy-999999999-00000000000000ff");
+        disk.rename(TO.as_ref(), &aside).unwrap();
+        case.export(&disk, 2).unwrap();
+        assert_eq!(found(&disk), case.found[2]);
+        let left = disk.list(PARENT.as_ref()).unwrap();
+        assert_eq!(left.len(), 1, "{left:?}");
+    });
+}

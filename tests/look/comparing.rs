@@ -150,6 +150,59 @@ fn what_came_went_or_has_another_form_is_told_apart() {
     );
 }
 
+/// All versions of a model were told, on both sides, where one differed.
+#[test]
+fn of_the_versions_of_modules_only_those_that_differ_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let of = |versions: &str| State {
+        root: Node::dict([(
+            "model",
+            Node::tagged(
+                format!("collections.OrderedDict{versions}"),
+                Node::dict([("epoch", Node::Int(1))]),
+            ),
+        )]),
+        ..State::default()
+    };
+    let one = r#":{"": {"version": 1}, "norm": {"version": 1}, "old": {"version": 3}}"#;
+    let other = r#":{"": {"version": 1}, "norm": {"version": 2}, "new": {}}"#;
+    // Versions that are none stay a part of their tag.
+    let states = [one, other, "", ":1"].map(of);
+    let [one, other, none, odd] = [0, 1, 2, 3].map(|i: usize| {
+        let state = states[i].clone();
+        checkpoint(directory.path(), i + 1, state)
+    });
+    let told = |before: &Opened, after: &Opened| -> Vec<String> {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let values = compared(before, after).values.into_iter();
+        values
+            .map(|it| format!("{}: {} -> {}", it.path, text(&it.before), text(&it.after)))
+            .collect()
+    };
+    assert_eq!(
+        told(&one, &other),
+        [
+            r#"model._metadata.norm: {"version":1} -> {"version":2}"#,
+            r#"model._metadata.old: {"version":3} -> "#,
+            "model._metadata.new:  -> {}",
+        ]
+    );
+    assert!(compared(&one, &one).is_empty());
+    assert_eq!(
+        told(&none, &other),
+        [
+            "model._metadata:  -> dict",
+            r#"model._metadata.:  -> {"version":1}"#,
+            r#"model._metadata.norm:  -> {"version":2}"#,
+            "model._metadata.new:  -> {}",
+        ]
+    );
+    assert_eq!(
+        told(&none, &odd),
+        ["model: collections.OrderedDict dict -> collections.OrderedDict:1 dict"]
+    );
+}
+
 #[test]
 fn a_tensor_is_the_same_in_whatever_pieces_it_is_stored() {
     let directory = tempfile::tempdir().unwrap();

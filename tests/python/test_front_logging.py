@@ -116,6 +116,40 @@ def test_a_file_that_cannot_be_linked_is_news_and_no_warning(
     assert np.array_equal(pitstop.restore(run, 2)["w"], state["w"])
 
 
+def test_where_files_cannot_be_linked_no_more_attempts_are_made_and_a_warning_says_so(
+    run: Path, outside: pitstop.AsyncCheckpointer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without hard links, or lasting inode numbers, `incremental` did nothing, and nobody was told."""
+    state = {"w": np.arange(1 << 17)}
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        for step in range(1, 6):
+            checkpointer.save(step, state).result()
+            (tensors,) = (run / f"step-{step}").glob("*.safetensors")
+            # What was written in the last of these steps could be linked, but nobody tries any more.
+            if step < 4:
+                os.truncate(tensors, 10)
+        stats = checkpointer.stats()
+    outside.check()
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert "since they cannot be linked" in record.getMessage()
+    assert "`incremental`" in record.getMessage()
+    assert stats.bytes_linked == 0
+    assert np.array_equal(pitstop.restore(run, 5)["w"], state["w"])
+
+
+def test_a_file_that_could_not_be_linked_now_and_then_turns_nothing_off(run: Path) -> None:
+    state = {"w": np.arange(1 << 17)}
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        for step in range(1, 8):
+            checkpointer.save(step, state).result()
+            if step % 2:
+                (tensors,) = (run / f"step-{step}").glob("*.safetensors")
+                os.truncate(tensors, 10)
+        linked = [save.bytes_linked > 0 for save in checkpointer.stats().saves]
+    assert linked == [False, False, True, False, True, False, True]
+
+
 def test_a_failure_of_a_checkpointer_that_is_dropped_is_an_error(
     run: Path, outside: pitstop.AsyncCheckpointer, caplog: pytest.LogCaptureFixture
 ) -> None:

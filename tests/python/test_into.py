@@ -343,6 +343,52 @@ def test_like_that_does_not_fit_is_a_mismatch(checkpointer):
         checkpointer.restore(like={"other": Pair(0, 0)})
 
 
+def test_what_a_template_has_no_place_for_is_told_in_terms_of_like(checkpointer):
+    # The advice was to pass `into`.
+    checkpointer.save(1, {"pair": Pair(1, 2)})
+    Left = collections.namedtuple("Left", ["left"])
+    with pytest.raises(pitstop.StateMismatchError, match="does not fit the template") as caught:
+        checkpointer.restore(like={"pair": Left(0)})
+    assert caught.value.unexpected == ["pair.right"]
+    assert "restore(like=..., only=" in str(caught.value)
+    assert "into" not in str(caught.value)
+    assert checkpointer.restore(like={"pair": Left(0)}, only="pair.left") == {"pair": Left(1)}
+
+
+MISFITS = {
+    "dict for a dataclass": ({"rate": 0.5, "weight": 1}, Settings(0.0, 0)),
+    "dict for a named tuple": ({"left": 1, "right": 2}, Pair(0, 0)),
+    "dict for a list": ({"a": 1}, [0]),
+    "list for a dict": ([1, 2], {"a": 0}),
+    "tuple for a longer named tuple": ((1,), Pair(0, 0)),
+    "array for a dict": (np.ones(2), {"a": 0}),
+    "array for a dataclass": (np.ones(2), Settings(0.0, 0)),
+    "dataclass for a dict": (Settings(0.5, 1), {"rate": 0.0}),
+    "number for a list": (3, [0]),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_a_container_of_the_template_that_was_saved_as_something_else_is_a_mismatch(checkpointer, name):
+    # It came back as what was saved, without the type that was asked for.
+    saved, template = MISFITS[name]
+    checkpointer.save(1, {"a": [0, saved]})
+    with pytest.raises(pitstop.StateMismatchError) as caught:
+        checkpointer.restore(like={"a": [None, template]})
+    [mismatched] = caught.value.mismatched
+    assert mismatched.startswith("a.1 (saved: ")
+    assert caught.value.missing == caught.value.unexpected == []
+
+
+def test_values_of_the_template_do_not_count_and_nothing_fits_any_container(checkpointer):
+    state = {"a": None, "b": np.arange(3), "c": [1, {"d": 2.5}], "e": Pair(1, 2)}
+    checkpointer.save(1, state)
+    template = {"a": Settings(0.0, 0), "b": np.zeros((2, 2), np.int8), "c": None, "e": (0, 0)}
+    back = checkpointer.restore(like=template)
+    assert_same(state | {"e": None}, back | {"e": None})
+    assert tuple(back["e"]) == (1, 2)
+
+
 def draws():
     return [random.random(), random.gauss(0, 1), *np.random.random(3), np.random.standard_normal()]
 

@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+DOCS = sorted(f"docs/{page.name}" for page in ROOT.glob("docs/*.md"))
+PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", *DOCS]
 
 
 def blocks(language):
@@ -44,9 +46,7 @@ def test_the_example_is_short():
     assert len(example.splitlines()) <= 15
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/format.md", "docs/departures.md"]
-)
+@pytest.mark.parametrize("page", PAGES)
 def test_links_lead_to_files_and_headings_that_exist(page):
     path = ROOT / page
     for target in re.findall(r"\]\((?!https?:)([^)]+)\)", path.read_text()):
@@ -55,7 +55,22 @@ def test_links_lead_to_files_and_headings_that_exist(page):
         assert linked.exists(), target
         if heading:
             titles = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE)
-            assert heading in [title.lower().replace(" ", "-").replace("`", "") for title in titles], target
+            anchors = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+            assert heading in anchors, target
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_and_commands_that_are_named_exist(page):
+    text = (ROOT / page).read_text()
+    for path in re.findall(r"`((?:benches|docs|examples|fuzz|src|tests)/[\w./-]+)`", text):
+        assert (ROOT / path).exists(), path
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"`make ([a-z-]+)", text):
+        assert f"\n{target}:" in makefile, target
+    manifest = (ROOT / "Cargo.toml").read_text()
+    for name in re.findall(r"cargo test --test (\w+)", text):
+        files = [ROOT / "tests" / f"{name}.rs", ROOT / "tests" / name / "main.rs"]
+        assert any(file.exists() for file in files) or f'name = "{name}"' in manifest, name
 
 
 def test_every_public_name_that_the_readme_uses_exists():

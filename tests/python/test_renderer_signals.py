@@ -85,6 +85,39 @@ def test_once_killed_every_call_raises_except_while_that_is_handled():
     # It was told, so that leaving does not raise it once more.
 
 
+def test_a_kill_that_a_finalizer_swallows_is_raised_by_every_further_call(monkeypatch):
+    swallowed, interrupter = [], pitstop.Interrupter()
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: swallowed.append(what.exc_type))
+
+    class Swallows:
+        def __del__(self):
+            interrupt()
+            interrupt()
+
+    with pitstop.Renderer(interrupter=interrupter) as screen:
+        Swallows()
+        assert swallowed == [pitstop.TrainingKilled]
+        for _ in range(2):
+            with pytest.raises(pitstop.TrainingKilled, match=KILLED):
+                screen.log(loss=1.0)
+
+
+def test_a_run_in_the_handler_of_another_kill_is_killed_as_any_other():
+    """Its calls took the exception that was being handled for one of their own, and raised nothing."""
+    first, second = pitstop.Interrupter(), pitstop.Interrupter()
+    try:
+        interrupt_twice(first, pitstop.Renderer(interrupter=first))
+    except pitstop.TrainingKilled:
+        with pitstop.Renderer(interrupter=second) as screen:
+            screen.log(loss=1.0)
+            with contextlib.suppress(pitstop.TrainingKilled):
+                interrupt()
+                interrupt()
+            with pytest.raises(pitstop.TrainingKilled, match=KILLED):
+                screen.log(loss=1.0)
+    assert second.should_stop()
+
+
 @pytest.mark.parametrize("outer", [True, False], ids=["around", "inside"])
 def test_it_gets_along_with_the_handlers_of_an_interrupter(outer):
     interrupter = pitstop.Interrupter.on_signals()

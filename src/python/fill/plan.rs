@@ -53,7 +53,7 @@ pub(super) fn plan<'py>(
     let fill = planner.plan(target, saved, "", Names::Exact)?;
     planner.refuse_conflicts();
     if !planner.mismatch.is_empty() {
-        return Err(planner.mismatch.into_error(py));
+        return Err(planner.mismatch.into_error(py, "into"));
     }
     for warning in &planner.warnings {
         errors::warn(py, warning)?;

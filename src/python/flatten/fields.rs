@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString, PyType};
 
 use crate::python::known::text;
 
@@ -11,11 +12,10 @@ use crate::python::known::text;
 pub(in crate::python) fn dataclass_fields<'py>(
     object: &Bound<'py, PyAny>,
 ) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
-    let py = object.py();
-    let fields = py
-        .import("dataclasses")?
-        .call_method1("fields", (object,))?;
+    static FIELDS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let fields = FIELDS.import(object.py(), "dataclasses", "fields")?;
     fields
+        .call1((object,))?
         .try_iter()?
         .map(|field| {
             let name = field?.getattr("name")?;
@@ -30,7 +30,8 @@ pub(super) fn makes_named_tuple(
     name: &Bound<'_, PyString>,
     fields: &[Bound<'_, PyAny>],
 ) -> PyResult<bool> {
-    let keyword = name.py().import("keyword")?.getattr("iskeyword")?;
+    static IS_KEYWORD: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let keyword = IS_KEYWORD.import(name.py(), "keyword", "iskeyword")?;
     let is_name = |name: &Bound<'_, PyAny>| -> PyResult<bool> {
         Ok(name.call_method0("isidentifier")?.is_truthy()?
             && !keyword.call1((name,))?.is_truthy()?)
@@ -59,6 +60,7 @@ pub(super) fn further_attribute<'py>(
     object: &Bound<'py, PyAny>,
     fields: &[(Bound<'py, PyAny>, Bound<'py, PyAny>)],
 ) -> PyResult<Option<String>> {
+    static CACHED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let py = object.py();
     let Some(attributes) = object.getattr_opt(pyo3::intern!(py, "__dict__"))? else {
         return Ok(None);
@@ -84,8 +86,8 @@ pub(super) fn further_attribute<'py>(
     for name in rest.keys() {
         let spelled = text(&name)?;
         let kept = object.get_type().getattr_opt(spelled.as_str())?;
-        let cached = py.import("functools")?.getattr("cached_property")?;
-        let is_cached = kept.map_or(Ok(false), |kept| kept.is_instance(&cached))?;
+        let cached = CACHED.import(py, "functools", "cached_property")?;
+        let is_cached = kept.map_or(Ok(false), |kept| kept.is_instance(cached))?;
         let is_pythons_own = spelled.starts_with("__") && spelled.ends_with("__");
         if !(is_cached || is_pythons_own || is_field(&spelled)) {
             return Ok(Some(spelled));

@@ -6,7 +6,7 @@
 //! loop once that runs Python code again.
 
 use std::ffi::c_long;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -38,6 +38,9 @@ pub(super) struct Kill {
     signalled: AtomicBool,
     /// The renderer is being closed, and whoever closes it tells of a kill: nothing else is interrupted.
     over: AtomicBool,
+    /// Address of the exception that was being handled when the renderer was opened, or of `None`: it may be that of the
+    /// kill of another run, in whose handler this one goes on.
+    outer: AtomicUsize,
     way: OnceLock<Way>,
     /// Held, by threads of Python only, by whoever tells the training, so that it hears of a kill once.
     turn: Mutex<()>,
@@ -58,6 +61,7 @@ impl Kill {
             heard: AtomicU32::new(0),
             signalled: AtomicBool::new(false),
             over: AtomicBool::new(false),
+            outer: AtomicUsize::new(0),
             way: OnceLock::new(),
             turn: Mutex::default(),
         })
@@ -92,8 +96,9 @@ impl Kill {
         if self.asked.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        let handled = py.import("sys")?.call_method0("exception")?;
-        if handled.is_instance(&class(py)?)? {
+        let handled = handled(py)?;
+        let is_outer = handled.as_ptr().addr() == self.outer.load(Ordering::Relaxed);
+        if !is_outer && handled.is_instance(&class(py)?)? {
             return Ok(());
         }
         Err(self.raised(py))
@@ -159,6 +164,8 @@ pub(super) fn reach(
     kill: &Arc<Kill>,
     interrupter: Option<Interrupter>,
 ) -> PyResult<Option<Py<Handler>>> {
+    kill.outer
+        .store(handled(py)?.as_ptr().addr(), Ordering::Relaxed);
     match Handler::install(py, kill, interrupter)? {
         Some(handler) => {
             if cfg!(unix) {
@@ -194,6 +201,12 @@ fn start_watcher(py: Python<'_>, kill: &Arc<Kill>) -> PyResult<()> {
         .getattr("Thread")?
         .call((), Some(&how.into_py_dict(py)?))?;
     thread.call_method0("start").map(drop)
+}
+
+/// The exception that is being handled, or `None`.
+fn handled(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    py.import(intern!(py, "sys"))?
+        .call_method0(intern!(py, "exception"))
 }
 
 fn class(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {

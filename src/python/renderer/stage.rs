@@ -13,7 +13,7 @@ use crate::checkpointer::Interrupter;
 use crate::python::waiting::{MOMENT, detach, until};
 use crate::python::{errors, logging};
 use crate::renderer::{
-    Checkpoints, Course, Event, Monitor, Screen, ScreenOptions, default_renderer,
+    Checkpoints, Course, Event, Monitor, Screen, ScreenOptions, default_renderer, now,
 };
 
 /// What a screen is opened with.
@@ -45,8 +45,17 @@ struct Show {
 
 enum Phase {
     New(Setup),
-    Open(Screen, Option<Py<Handler>>),
+    Open(Open),
     Closed,
+}
+
+/// A screen that is up.
+struct Open {
+    screen: Screen,
+    /// Of SIGINT, to be removed in the end.
+    handler: Option<Py<Handler>>,
+    /// When it was opened, in seconds since 1970 (UTC).
+    since: f64,
 }
 
 /// For so long a screen may take to give the terminal back after a signal has ended the wait for it.
@@ -91,17 +100,22 @@ impl Stage {
             match std::mem::replace(&mut show.phase, Phase::Closed) {
                 Phase::New(setup) => setup,
                 Phase::Closed => return Err(closed()),
-                open @ Phase::Open(..) => {
+                open @ Phase::Open(_) => {
                     show.phase = open;
                     return Ok(());
                 }
             }
         };
+        let since = now();
         flush_standard_streams(py)?;
-        let reached = killing::reach(py, &self.kill, setup.given())?;
+        let handler = killing::reach(py, &self.kill, setup.given())?;
         match self.screen(py, setup) {
             Ok(screen) => {
-                lock(&self.show).phase = Phase::Open(screen, reached);
+                lock(&self.show).phase = Phase::Open(Open {
+                    screen,
+                    handler,
+                    since,
+                });
                 let mut open = lock(&OPEN);
                 open.retain(|stage| stage.strong_count() > 0);
                 open.push(Arc::downgrade(self));
@@ -115,7 +129,7 @@ impl Stage {
             }
             Err(error) => {
                 self.kill.end(py);
-                reached.map_or(Ok(()), |handler| Handler::remove(handler.bind(py)))?;
+                handler.map_or(Ok(()), |handler| Handler::remove(handler.bind(py)))?;
                 Err(error)
             }
         }
@@ -134,31 +148,72 @@ impl Stage {
         opened.map_err(|error| errors::os_error(py, &error))
     }
 
-    /// Tells the screen something. What every call on the renderer does.
+    /// Why no run can begin with so many epochs and steps done, if none can.
+    pub(super) fn why_not(&self, epoch: Option<u64>, step: Option<u64>) -> Option<String> {
+        if !self.is_here() {
+            return None;
+        }
+        lock(&self.show).course.why_not(epoch, step)
+    }
+
+    /// Tells the screen something.
     ///
     /// # Errors
     ///
-    /// `TrainingKilled`; `RuntimeError` if it is not open.
+    /// `TrainingKilled`; `RuntimeError` if it is not open, or the run is over: nobody would see it.
     pub(super) fn tell<T: Default>(
         &self,
         py: Python<'_>,
         say: impl FnOnce(&mut Course, &mut dyn FnMut(Event)) -> T,
     ) -> PyResult<T> {
+        self.act(py, |course, open| {
+            if course.is_over() {
+                return Err(over());
+            }
+            Ok(say(course, &mut |event| open.screen.send(event)))
+        })
+    }
+
+    /// Says that the run has ended well. Once that was said, there is nothing to add to it.
+    ///
+    /// # Errors
+    ///
+    /// As [`tell`](Self::tell), but that the run is over is one only if there are words that would be lost.
+    pub(super) fn end(&self, py: Python<'_>, summary: Vec<(String, String)>) -> PyResult<()> {
+        self.act(py, |course, open| {
+            let has_ended = open.end(course, true);
+            if !has_ended && !summary.is_empty() {
+                return Err(over());
+            }
+            if has_ended {
+                let error = None;
+                open.screen.send(Event::End { summary, error });
+            }
+            Ok(())
+        })
+    }
+
+    /// What every call on the renderer does; nothing in a forked child.
+    fn act<T: Default>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&mut Course, &Open) -> PyResult<T>,
+    ) -> PyResult<T> {
         if !self.is_here() {
             return Ok(T::default());
         }
         self.kill.check(py)?;
-        let said = {
+        let acted = {
             let mut show = lock(&self.show);
             let Show { phase, course } = &mut *show;
             match phase {
-                Phase::Open(screen, _) => say(course, &mut |event| screen.send(event)),
-                Phase::New(_) => return Err(not_started()),
-                Phase::Closed => return Err(closed()),
+                Phase::Open(open) => act(course, open),
+                Phase::New(_) => Err(not_started()),
+                Phase::Closed => Err(closed()),
             }
-        };
+        }?;
         self.lines.drain(py)?;
-        Ok(said)
+        Ok(acted)
     }
 
     /// Tells the screen that a pass is over, if it still listens. Calls no Python: an exception may be on its way.
@@ -168,8 +223,8 @@ impl Stage {
         }
         let mut show = lock(&self.show);
         let Show { phase, course } = &mut *show;
-        if let Phase::Open(screen, _) = phase {
-            course.close(id, false, &mut |event| screen.send(event));
+        if let Phase::Open(open) = phase {
+            course.close(id, false, &mut |event| open.screen.send(event));
         }
     }
 
@@ -195,7 +250,7 @@ impl Stage {
         }
         match lock(&self.show).phase {
             Phase::New(_) => "new",
-            Phase::Open(..) => "open",
+            Phase::Open(_) => "open",
             Phase::Closed => "closed",
         }
     }
@@ -210,7 +265,10 @@ impl Stage {
     /// `TrainingKilled` if a kill came too late to be told otherwise, and the run ended well.
     pub(super) fn close(&self, py: Python<'_>, error: Option<String>) -> PyResult<()> {
         let well = error.is_none();
-        let Some((screen, reached)) = self.take(well) else {
+        let Some(Open {
+            screen, handler, ..
+        }) = self.take(well)
+        else {
             return Ok(());
         };
         self.kill.end(py);
@@ -227,7 +285,7 @@ impl Stage {
             std::mem::forget(screen);
         }
         outcome = outcome.and(waited);
-        let removed = reached.map_or(Ok(()), |handler| Handler::remove(handler.bind(py)));
+        let removed = handler.map_or(Ok(()), |handler| Handler::remove(handler.bind(py)));
         outcome = outcome.and(removed);
         outcome = outcome.and(self.lines.drain(py)).and(logging::drain(py));
         if outcome.is_ok() && well && self.kill.is_unheard() {
@@ -238,7 +296,7 @@ impl Stage {
 
     /// Closes it where no Python may run, and nobody waits for a person.
     pub(super) fn abandon(&self, py: Python<'_>) {
-        if let Some((screen, _)) = self.take(true) {
+        if let Some(Open { screen, .. }) = self.take(true) {
             self.kill.end_quietly();
             screen.finish(None);
             screen.leave();
@@ -247,15 +305,15 @@ impl Stage {
     }
 
     /// Takes the screen, with all told that the run is; from now on it is closed. `None` if it is not open.
-    fn take(&self, well: bool) -> Option<(Screen, Option<Py<Handler>>)> {
+    fn take(&self, well: bool) -> Option<Open> {
         if !self.is_here() {
             return None;
         }
         let mut show = lock(&self.show);
         match std::mem::replace(&mut show.phase, Phase::Closed) {
-            Phase::Open(screen, reached) => {
-                show.course.end(well, &mut |event| screen.send(event));
-                Some((screen, reached))
+            Phase::Open(open) => {
+                open.end(&mut show.course, well);
+                Some(open)
             }
             other => {
                 show.phase = other;
@@ -272,6 +330,17 @@ impl Drop for Stage {
             let show = self.show.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget(std::mem::replace(&mut show.phase, Phase::Closed));
         }
+    }
+}
+
+impl Open {
+    /// Says that the run is over, unless that was said; returns whether it was not. A run that has told nothing so far
+    /// began when the screen was opened.
+    fn end(&self, course: &mut Course, well: bool) -> bool {
+        course.end(well, &mut |event| match event {
+            Event::Start { .. } => self.screen.send_at(self.since, event),
+            event => self.screen.send(event),
+        })
     }
 }
 
@@ -309,6 +378,12 @@ fn terminal(_options: ScreenOptions) -> std::io::Result<Screen> {
 
 fn not_started() -> PyErr {
     PyRuntimeError::new_err("the renderer is not open: use it in `with`, or call start() first")
+}
+
+fn over() -> PyErr {
+    let why = "the run is over: end() was called. Tell the renderer everything before that, and make another one for \
+               another run";
+    PyRuntimeError::new_err(why)
 }
 
 fn closed() -> PyErr {

@@ -1,11 +1,11 @@
-//! What `log` is given, as numbers and texts.
+//! What `log` and `end` are given, as numbers and texts.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyInt, PyMapping, PyString};
 
-use crate::python::known::type_name;
+use crate::python::known::{text, type_name};
 
 /// A value of a metric.
 #[derive(Debug)]
@@ -31,6 +31,24 @@ pub(super) fn read<'py>(
         }
     }
     Ok(values)
+}
+
+/// The names and values of a summary, as texts.
+pub(super) fn last_words(summary: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
+    let mapping = summary.cast::<PyMapping>().map_err(|_| {
+        let kind = type_name(summary);
+        PyTypeError::new_err(format!(
+            "summary must be a mapping from names to values, not {kind}"
+        ))
+    })?;
+    let items = mapping.items()?;
+    items
+        .iter()
+        .map(|item| {
+            let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
+            Ok((text(&name)?, text(&value)?))
+        })
+        .collect()
 }
 
 fn dictionary<'py>(mapping: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {

@@ -3,6 +3,7 @@
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use super::{EVENTS, Line, open};
 use crate::renderer::event::Event;
@@ -19,6 +20,7 @@ pub(crate) struct Reader {
     /// Reading it has failed.
     is_lost: bool,
     restarted: bool,
+    modified: Option<SystemTime>,
 }
 
 /// An open file, read so far.
@@ -53,6 +55,7 @@ impl Reader {
             tail: None,
             is_lost: false,
             restarted: false,
+            modified: None,
         })
     }
 
@@ -76,12 +79,21 @@ impl Reader {
         std::mem::take(&mut self.restarted)
     }
 
+    /// When the file was written to or touched last, as [`read`](Self::read) has found it; `None` if it was not there.
+    pub(crate) fn modified(&self) -> Option<SystemTime> {
+        self.modified
+    }
+
     fn follow(&mut self, mut take: impl FnMut(f64, Event)) -> io::Result<bool> {
         let metadata = match fs::symlink_metadata(&self.path) {
             Ok(metadata) => metadata,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.modified = None;
+                return Ok(false);
+            }
             Err(error) => return Err(error),
         };
+        self.modified = metadata.modified().ok();
         let is_another = |tail: &Tail| !tail.is(&metadata);
         if self.is_lost || self.tail.as_ref().is_some_and(is_another) {
             (self.tail, self.is_lost, self.restarted) = (None, false, true);

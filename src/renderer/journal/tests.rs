@@ -1,3 +1,5 @@
+use std::time::SystemTime;
+
 use tempfile::TempDir;
 
 use super::*;
@@ -309,6 +311,25 @@ fn a_clock_that_is_set_back_does_not_stop_the_file() {
     assert_eq!(read(&directory).last(), Some(&(1e6 + 1.0, loss(3.0, 3))));
 }
 
+/// A run in a long step had nothing to write, and was taken for one that has died.
+#[test]
+fn a_file_that_nothing_is_added_to_is_touched_now_and_then() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(EVENTS);
+    let mut writer = write(&directory, &[(100.0, start(0))]);
+    let lines = text(&directory);
+    let is_touched = |now| {
+        let file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        writer.tick(now).unwrap();
+        file.metadata().unwrap().modified().unwrap() > SystemTime::UNIX_EPOCH
+    };
+    // In the end the clock is set back.
+    let touched = [105.0, 110.0, 119.0, 120.0, 1.0].map(is_touched);
+    assert_eq!(touched, [false, true, false, true, true]);
+    assert_eq!(text(&directory), lines);
+}
+
 #[test]
 fn a_metric_is_registered_once_and_before_its_values() {
     let directory = tempfile::tempdir().unwrap();
@@ -509,6 +530,23 @@ fn a_file_that_was_cut_or_replaced_is_read_from_its_beginning() {
 }
 
 #[test]
+fn a_reader_knows_when_the_file_was_written_to_last() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut reader = Reader::open(directory.path()).unwrap();
+    let mut modified = || {
+        reader.read(|_, _| ()).unwrap();
+        reader.modified()
+    };
+    assert_eq!(modified(), None);
+    drop(write(&directory, &[(0.0, start(0))]));
+    let path = directory.path().join(EVENTS);
+    let expected = fs::metadata(&path).unwrap().modified().unwrap();
+    assert_eq!(modified(), Some(expected));
+    fs::remove_file(&path).unwrap();
+    assert_eq!(modified(), None);
+}
+
+#[test]
 fn there_is_nothing_to_follow_where_there_is_no_directory() {
     let directory = tempfile::tempdir().unwrap();
     let missing = Reader::open(&directory.path().join("missing")).unwrap_err();
@@ -550,16 +588,21 @@ fn something_else_in_the_place_of_the_file_is_refused_without_waiting() {
 fn a_run_is_asked_to_stop_once_by_however_many() {
     let directory = tempfile::tempdir().unwrap();
     assert!(!take_stop_request(directory.path()));
+    assert!(!is_asked_to_stop(directory.path()).unwrap());
     ask_to_stop(directory.path()).unwrap();
     ask_to_stop(directory.path()).unwrap();
+    assert!(is_asked_to_stop(directory.path()).unwrap());
     let asked = fs::read_to_string(directory.path().join(STOP)).unwrap();
     assert_eq!(asked, STOPPING);
     assert!(take_stop_request(directory.path()));
     assert!(!take_stop_request(directory.path()));
+    assert!(!is_asked_to_stop(directory.path()).unwrap());
 }
 
 #[test]
 fn a_run_that_is_not_there_cannot_be_asked() {
     let directory = tempfile::tempdir().unwrap();
-    assert!(ask_to_stop(&directory.path().join("missing")).is_err());
+    let missing = directory.path().join("missing");
+    assert!(ask_to_stop(&missing).is_err());
+    assert!(is_asked_to_stop(&missing).is_err());
 }

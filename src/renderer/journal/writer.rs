@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::time::SystemTime;
 
 use super::pending::{Pending, Urgency};
 use super::{EVENTS, Line, open};
@@ -15,9 +16,14 @@ const OFTEN: f64 = 0.25;
 const SELDOM: f64 = 10.0;
 /// What a person waits for is told so many times sooner.
 const SOON: f64 = 4.0;
+/// Seconds between signs of life, where there is nothing to write.
+const BEAT: f64 = 10.0;
 
 /// Appends events, thinned: values are averaged, and what has been overtaken is left out, until the next point is due.
 /// A run that is old has fewer points. What begins and ends the run is written at once.
+///
+/// While there is nothing to write, the file is touched now and then: its time tells a run in a long step from one that
+/// has died.
 ///
 /// Each point is one write of whole lines, so that lines of several processes do not mix.
 #[derive(Debug)]
@@ -28,6 +34,8 @@ pub(crate) struct Writer {
     began: Option<f64>,
     /// The last point.
     last: f64,
+    /// The last sign of life.
+    beat: f64,
     /// The last line in the file is torn: somebody died while writing it.
     is_torn: bool,
 }
@@ -49,6 +57,7 @@ impl Writer {
             pending: Pending::default(),
             began: None,
             last: f64::NEG_INFINITY,
+            beat: f64::NEG_INFINITY,
             is_torn,
         })
     }
@@ -69,7 +78,7 @@ impl Writer {
         self.tick(at)
     }
 
-    /// Writes a point if one is due at `now`.
+    /// Writes a point if one is due at `now`, and gives a sign of life.
     ///
     /// # Errors
     ///
@@ -88,7 +97,17 @@ impl Writer {
             self.last = now;
             self.flush()?;
         }
+        self.give_sign_of_life(now);
         Ok(())
+    }
+
+    fn give_sign_of_life(&mut self, now: f64) {
+        if (0.0..BEAT).contains(&(now - self.beat)) {
+            return;
+        }
+        self.beat = now;
+        // Only the owner of a file may do this; where it is not to be had, what is written is sign enough.
+        let _ = self.file.set_modified(SystemTime::now());
     }
 
     fn interval(&self, now: f64) -> f64 {

@@ -2,6 +2,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::renderer::checkpoints::InFlight;
+use crate::renderer::control::KILLING;
 use crate::renderer::event::{Event, Goal, Metric};
 
 /// What was written, to look at.
@@ -162,9 +163,9 @@ fn a_run_is_told_from_its_beginning_to_its_end() {
             "valid: 50 in 1s | accuracy 91.5 %",
             "epoch 1/2 done | 22s left",
             "the run is over after 23s, at step 200",
-            "  metric    split    last         best  at step",
-            "  accuracy  valid  91.5 %       91.5 %      200",
-            "  loss      train    0.75  0.75 to 2.5",
+            "  metric    split    last  lowest  at step  highest  at step",
+            "  accuracy  valid  91.5 %                    91.5 %      200",
+            "  loss      train    0.75    0.75      200      2.5       10",
             "  device: cpu",
         ],
     );
@@ -222,6 +223,24 @@ fn a_run_that_is_resumed_says_where() {
             "a run of 10 epochs goes on after epoch 3, step 1,500",
             "step 1,500",
         ],
+    );
+}
+
+/// It went on after an epoch 0.
+#[test]
+fn a_run_of_steps_is_resumed_without_a_word_of_epochs() {
+    let mut scene = Scene::new();
+    let start = Event::Start {
+        epochs: None,
+        steps: Some(1),
+        epoch: 0,
+        step: 1,
+    };
+    scene.at(0.0, [start]);
+    let text = scene.close(1.0);
+    assert!(
+        text.starts_with("a run of 1 step goes on after step 1\n"),
+        "{text}"
     );
 }
 
@@ -326,6 +345,52 @@ fn a_stop_is_told_and_so_is_what_ended_the_run() {
     );
 }
 
+/// It was said to have failed.
+#[test]
+fn a_run_that_a_person_has_killed_is_said_to_be_killed() {
+    let stopping = |message: &str| Event::Stopping {
+        message: message.into(),
+    };
+    for (stopped, error) in [("enough", Some(KILLING)), (KILLING, None)] {
+        let mut scene = Scene::new();
+        scene.at(0.0, [start(1, 0, 0), stopping(stopped)]);
+        scene.at(5.0, [progress(0, 7), end(&[], error)]);
+        let text = scene.close(5.0);
+        let last = text.lines().next_back();
+        let expected = format!("the run was killed after 5s, at step 7: {KILLING}");
+        assert_eq!(last, Some(expected.as_str()));
+    }
+}
+
+#[test]
+fn a_stop_that_was_taken_back_is_told_too() {
+    let mut scene = Scene::new();
+    scene.at(0.0, [start_steps(None)]);
+    let message = "the disk is full".into();
+    scene.at(1.0, [Event::Stopping { message }]);
+    scene.at(2.0, [Event::GoingOn]);
+    scene.at(3.0, [end(&[], None)]);
+    assert_lines(
+        &scene.close(3.0),
+        &[
+            "a run begins",
+            "stopping: the disk is full",
+            "not stopping any more",
+            "the run is over after 3s, at step 0",
+        ],
+    );
+}
+
+#[test]
+fn the_time_of_a_pause_counts_for_no_speed() {
+    let mut scene = Scene::new();
+    scene.at(0.0, [start_steps(Some(100)), pass(Split::Train, 100)]);
+    scene.at(1000.0, [Event::Paused { seconds: 990.0 }]);
+    scene.at(1010.0, [progress(20, 20)]);
+    let text = scene.close(1010.0);
+    assert!(text.ends_with(" | 1/s | 1m 20s left\n"), "{text}");
+}
+
 #[test]
 fn a_notice_is_told_before_there_is_a_run_and_when_it_changes() {
     let mut scene = Scene::new();
@@ -381,11 +446,123 @@ fn more_metrics_than_have_room_are_counted() {
     assert!(text.ends_with("  and 20 more\n"), "{text}");
 }
 
+/// A run whose metric has a goal, or none, and a name; it is over.
+fn of_one_metric(name: &str, goal: Option<Goal>) -> RunState {
+    let mut run = RunState::default();
+    let metric = Metric {
+        goal,
+        ..Metric::new(name)
+    };
+    for event in [
+        start_steps(None),
+        Event::Register(metric),
+        value(Split::Train, name, 2.5, 10),
+        value(Split::Train, name, 0.5, 1200),
+        value(Split::Train, name, 1.5, 2000),
+        end(&[], None),
+    ] {
+        run.apply(0.0, event);
+    }
+    run
+}
+
+/// There was a column `best`, with a range in it that did not say of what.
+#[test]
+fn the_summary_says_of_each_value_whether_it_is_the_lowest_or_the_highest() {
+    for (goal, titles, values) in [
+        (
+            Some(Goal::Min),
+            "  metric  split  last  lowest  at step",
+            "  loss    train   1.5     0.5    1,200",
+        ),
+        (
+            Some(Goal::Max),
+            "  metric  split  last  highest  at step",
+            "  loss    train   1.5      2.5       10",
+        ),
+        (
+            None,
+            "  metric  split  last  lowest  at step  highest  at step",
+            "  loss    train   1.5     0.5    1,200      2.5       10",
+        ),
+    ] {
+        let run = of_one_metric("loss", goal);
+        assert_eq!(summary_lines(&run, None)[1..], [titles, values]);
+    }
+}
+
+#[test]
+fn a_metric_without_a_finite_value_has_no_lowest_and_no_highest_one() {
+    let mut run = RunState::default();
+    for event in [
+        start_steps(None),
+        value(Split::Train, "loss", f64::NAN, 1),
+        end(&[], None),
+    ] {
+        run.apply(0.0, event);
+    }
+    let lines = ["  metric  split  last", "  loss    train   NaN"];
+    assert_eq!(summary_lines(&run, None)[1..], lines);
+}
+
+#[test]
+fn the_summary_fits_into_a_narrow_terminal() {
+    let name = "encoder/layers/11/attention/loss";
+    let run = of_one_metric(name, None);
+    let all = summary_lines(&run, Some(82));
+    assert!(all[2].starts_with(&format!("  {name}  train")), "{all:?}");
+    for columns in [81, 70, 62] {
+        let lines = summary_lines(&run, Some(columns));
+        let width = lines[1].chars().count();
+        assert_eq!((lines.len(), width), (3, columns), "{lines:?}");
+        assert!(
+            lines[2].starts_with("  encode") && lines[2].contains("loss  train"),
+            "{lines:?}"
+        );
+    }
+    assert_eq!(
+        summary_lines(&run, Some(40))[1..],
+        [
+            "  encoder/layers…ttention/loss train 1.5",
+            "    lowest 0.5 at step 1,200",
+            "    highest 2.5 at step 10",
+        ]
+    );
+    // However narrow it is, some of everything is there.
+    let narrow = summary_lines(&run, Some(1));
+    assert_eq!(narrow[1], "  encode…/loss train 1.5");
+}
+
+#[test]
+fn a_name_of_a_megabyte_takes_no_more_room_than_a_long_one() {
+    let name = format!("{}/loss", "a".repeat(1 << 20));
+    let run = of_one_metric(&name, None);
+    let lines = summary_lines(&run, None);
+    assert!(lines.iter().all(|line| line.len() < 120), "{lines:?}");
+    assert!(lines[2].contains('…') && lines[2].contains("aaa/loss  train"));
+
+    let mut scene = Scene::new();
+    scene.at(0.0, [start_steps(None)]);
+    scene.at(1.0, [value(Split::Train, &name, 1.0, 1)]);
+    let text = scene.close(1.0);
+    assert!(text.lines().all(|line| line.len() < 120), "{text}");
+}
+
+#[test]
+fn once_is_no_plural() {
+    let mut scene = Scene::new();
+    scene.at(0.0, [start(1, 0, 0), named("skipped", "")]);
+    scene.at(1.0, [end(&[], None)]);
+    let text = scene.close(1.0);
+    assert!(text.starts_with("a run of 1 epoch begins\n"), "{text}");
+    assert!(text.ends_with("  skipped: 1 time\n"), "{text}");
+}
+
 #[test]
 fn there_is_nothing_to_sum_up_while_the_run_goes_on() {
     let mut scene = Scene::new();
     scene.at(0.0, [start_steps(None)]);
-    assert!(summary_lines(&scene.run).is_empty());
+    assert!(summary_lines(&scene.run, None).is_empty());
     assert!(scene.plain.requests(&scene.run).unwrap().is_empty());
     scene.at(1.0, [end(&[], None)]);
     assert_eq!(scene.plain.requests(&scene.run).unwrap(), [Request::Leave]);
@@ -414,7 +591,7 @@ fn the_summary_knows_how_checkpoints_ended() {
         run.apply(0.0, event);
     }
     let line = "  checkpoints: 1,200 saved, 2 failed; the last is step 12,000";
-    assert_eq!(summary_lines(&run)[1..], [line]);
+    assert_eq!(summary_lines(&run, None)[1..], [line]);
 
     run.apply(
         0.0,
@@ -426,7 +603,7 @@ fn the_summary_knows_how_checkpoints_ended() {
         }),
     );
     let line = format!("{line}; step 12,500 is being saved");
-    assert_eq!(summary_lines(&run)[1..], [line]);
+    assert_eq!(summary_lines(&run, None)[1..], [line]);
 }
 
 #[test]

@@ -374,16 +374,115 @@ fn long_names_and_texts_are_shortened_and_found_again() {
         (run.texts.len(), run.counters.len(), run.numeric.len()),
         (1, 1, 1)
     );
-    assert_eq!(
-        (run.texts[0].name.len(), run.texts[0].text.len()),
-        (NAME, TEXT)
-    );
+    let known = &run.texts[0];
+    assert_eq!(known.name.chars().count(), NAME);
+    assert!(known.text.len() <= TEXT && known.text.len() > TEXT - 6);
+    assert!(known.name.contains('…') && known.text.ends_with('…'));
     assert_eq!(run.counters[0].1, 2);
-    assert!(
-        run.events
-            .iter()
-            .all(|(_, line)| line.len() <= NAME + 2 + TEXT)
-    );
+    let most = NAME * 'ä'.len_utf8() + TEXT + 4;
+    assert!(run.events.iter().all(|(_, line)| line.len() <= most));
+}
+
+/// They were taken for one metric.
+#[test]
+fn long_names_that_differ_in_the_end_are_two() {
+    let mut run = RunState::default();
+    let long = "a/very/long/path/".repeat(100);
+    for (name, value) in [("loss", 1.0), ("accuracy", 2.0)] {
+        let (split, name) = (Split::Train, format!("{long}{name}"));
+        let step = 1;
+        run.apply(
+            0.0,
+            Event::Numeric {
+                split,
+                name,
+                value,
+                step,
+            },
+        );
+    }
+    assert_eq!(run.numeric.len(), 2);
+    assert!(run.numeric[0].metric.name.ends_with("/loss"));
+}
+
+#[test]
+fn what_a_training_says_in_the_end_takes_no_more_room_than_anything_else() {
+    let long = "a".repeat(2 * TEXT);
+    let summary = vec![(long.clone(), long.clone()); 2 * NAMES];
+    let error = Some(long);
+    let run = run([(0.0, Event::End { summary, error })]);
+    let end = run.end.unwrap();
+    assert_eq!(end.summary.len(), NAMES);
+    let bytes = |(name, value): &(String, String)| name.len().max(value.len());
+    assert!(end.summary.iter().map(bytes).max() <= Some(TEXT));
+    assert!(end.error.unwrap().len() <= TEXT);
+}
+
+/// The time of a pause counted: after a night with Ctrl-Z a run had weeks left.
+#[test]
+fn a_time_in_which_the_process_was_stopped_counts_for_no_speed() {
+    let mut run = run([
+        (0.0, start(2, 0, 0)),
+        (0.0, train(0, 10)),
+        (4.0, progress(4, 4)),
+        (1004.0, Event::Paused { seconds: 1000.0 }),
+    ]);
+    run.apply(1005.0, progress(5, 5));
+    let pass = run.pass.as_ref().unwrap();
+    assert!(is(pass.rate(1005.0), 1.0) && is(pass.left(1005.0), 5.0));
+    assert!(is(run.left(1005.0), 15.0));
+    // It is over for a process that goes on with the run.
+    run.apply(2000.0, start(2, 1, 10));
+    run.apply(2000.0, train(0, 10));
+    run.apply(2001.0, progress(5, 15));
+    assert!(is(run.left(2001.0), 1.0));
+}
+
+#[test]
+fn a_pause_that_cannot_be_leaves_the_rest_as_it_is() {
+    for seconds in [-5.0, f64::NAN] {
+        let run = run([
+            (0.0, start_steps(10, 0)),
+            (1.0, Event::Paused { seconds }),
+            (2.0, progress(0, 5)),
+        ]);
+        assert!(is(run.left(2.0), 2.0), "{seconds}");
+    }
+}
+
+#[test]
+fn a_stop_that_was_taken_back_is_none() {
+    let stopping = |message: &str| Event::Stopping {
+        message: message.into(),
+    };
+    let mut run = run([(0.0, start(2, 0, 0)), (1.0, stopping("the disk is full"))]);
+    run.apply(2.0, Event::GoingOn);
+    assert_eq!(run.stopping, None);
+    run.apply(3.0, stopping("time is up"));
+    assert_eq!(run.stopping.as_deref(), Some("time is up"));
+}
+
+#[test]
+fn a_run_was_killed_if_that_is_what_ended_it() {
+    let stopped = |message: &str| Event::Stopping {
+        message: message.into(),
+    };
+    let ended = |error: Option<&str>| Event::End {
+        summary: Vec::new(),
+        error: error.map(str::to_owned),
+    };
+    for (events, was_killed) in [
+        (vec![stopped(KILLING)], false),
+        (vec![ended(Some(KILLING))], true),
+        (vec![stopped(KILLING), ended(None)], true),
+        (vec![stopped(KILLING), ended(Some("OSError: 5"))], false),
+        (vec![stopped("enough"), ended(None)], false),
+        (vec![ended(None)], false),
+    ] {
+        let told = format!("{events:?}");
+        let run = run(events.into_iter().map(|event| (0.0, event)));
+        assert_eq!(run.was_killed(), was_killed, "{told}");
+    }
 }
 
 #[test]

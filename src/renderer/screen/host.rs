@@ -29,6 +29,9 @@ const IDLE: Duration = Duration::from_secs(1);
 const ASKED: Duration = Duration::from_millis(500);
 /// For so long the end of a run waits for its last save, which then is part of what is shown.
 const LAST_SAVE: Duration = Duration::from_secs(1);
+/// Seconds. What takes next to no time, and has taken so long, was not running: the process was stopped, or the machine
+/// was asleep.
+const PAUSE: f64 = 1.0;
 
 /// What the training tells the thread.
 pub(super) enum Message {
@@ -54,6 +57,8 @@ pub(super) struct Host {
     /// The display is kept after a run that ended well.
     is_kept: bool,
     is_finishing: bool,
+    /// Why the interrupter was stopped, as the run was told.
+    heard: Option<String>,
     /// When the run was over.
     ended: Option<Instant>,
     /// Something is not drawn yet.
@@ -96,6 +101,7 @@ impl Host {
             checkpoints: None,
             is_kept: false,
             is_finishing: false,
+            heard: None,
             ended: None,
             has_news: false,
             drawn: Pace::default(),
@@ -128,7 +134,9 @@ impl Host {
     pub(super) fn run(mut self) {
         self.open_journal();
         while !self.turn() {
+            let since = now();
             thread::park_timeout(TICK);
+            self.notice_pause(since);
         }
         self.look_at_checkpoints_now();
         self.forget_the_save_in_flight();
@@ -147,6 +155,16 @@ impl Host {
             self.close_display();
         }
         self.is_finishing && self.display.is_none()
+    }
+
+    /// Something has come back that began at `since`, and takes next to no time. If it took long all the same, the run
+    /// was paused, and is told so. What may wait for others, such as a pipe that nobody reads, says nothing of that.
+    fn notice_pause(&mut self, since: f64) {
+        let seconds = now() - since;
+        let goes_on = self.run.started.is_some() && self.run.end.is_none();
+        if seconds >= PAUSE && goes_on {
+            self.take(now(), Event::Paused { seconds });
+        }
     }
 
     /// What an earlier process has written is read first, so that its history is shown.
@@ -261,7 +279,12 @@ impl Host {
     }
 
     fn answer_requests(&mut self) {
+        let since = now();
         let requests = self.with_display(|display, run| display.requests(run));
+        if requests.is_some() {
+            // Somebody may have pressed Ctrl-Z.
+            self.notice_pause(since);
+        }
         for request in requests.unwrap_or_default() {
             match request {
                 _ if self.run.end.is_some() => self.is_kept = false,
@@ -288,11 +311,16 @@ impl Host {
         {
             self.control.stop();
         }
-        let interrupter = &self.control.interrupter;
-        if self.run.stopping.is_none() && interrupter.should_stop() {
-            let message = interrupter.get_message();
+        let is_stopped = self.control.interrupter.should_stop();
+        if is_stopped && self.run.stopping.is_none() {
+            let message = self.control.interrupter.get_message();
             let message = message.unwrap_or_else(|| "The training was asked to stop.".to_owned());
+            self.heard = Some(message.clone());
             self.take(now(), Event::Stopping { message });
+        }
+        // It was reset. What the training itself has told is not taken back, and a kill cannot be.
+        if !is_stopped && self.heard.take().is_some() && !self.control.is_killed() {
+            self.take(now(), Event::GoingOn);
         }
     }
 

@@ -27,8 +27,11 @@ struct Script {
     last_draws: u64,
     closed: u64,
     dropped: bool,
+    /// The process is stopped for longer than a moment when it is asked for requests.
+    pauses: bool,
     /// As it was drawn last.
     steps: u64,
+    started: Option<f64>,
     stopping: Option<String>,
     values: u64,
     committed: u64,
@@ -80,6 +83,9 @@ fn until(what: impl Fn() -> bool) {
 
 impl Display for Scripted {
     fn requests(&mut self, _: &RunState) -> io::Result<Vec<Request>> {
+        if std::mem::take(&mut self.0.script().pauses) {
+            thread::sleep(Duration::from_millis(1100));
+        }
         Ok(self.0.script().requests.drain(..).collect())
     }
 
@@ -113,6 +119,7 @@ impl Drop for Scripted {
 impl Script {
     fn see(&mut self, run: &RunState) {
         self.steps = run.step;
+        self.started = run.started;
         self.stopping.clone_from(&run.stopping);
         let series = run.numeric.iter().flat_map(|metric| &metric.series);
         self.values = series.map(|(_, history)| history.count().0).sum();
@@ -236,6 +243,55 @@ fn a_stop_from_elsewhere_is_shown_with_its_reason() {
         interrupter.get_message().as_deref(),
         Some("the disk is full")
     );
+}
+
+/// It was shown for ever, and the next Ctrl-C was taken for the second one.
+#[test]
+fn a_stop_that_is_taken_back_is_shown_no_longer() {
+    let (stage, interrupter) = (Stage::default(), Interrupter::new());
+    let screen = stage.screen(interrupted_by(&interrupter));
+    for _ in 0..2 {
+        stage.request(Request::Stop);
+        stage.until(|script| script.stopping.as_deref() == Some(STOPPING));
+        interrupter.reset();
+        stage.until(|script| script.stopping.is_none());
+    }
+    // What the training itself tells stays.
+    let message = "the loss is NaN".to_owned();
+    screen.send(Event::Stopping { message });
+    screen.send(progress(7));
+    stage.until(|script| script.steps == 7);
+    screen.close();
+    assert_eq!(stage.script().stopping.as_deref(), Some("the loss is NaN"));
+}
+
+#[test]
+fn a_time_in_which_the_process_was_stopped_is_told() {
+    let (stage, directory) = (Stage::default(), tempfile::tempdir().unwrap());
+    let screen = stage.screen(into(&directory));
+    screen.send(start(0));
+    screen.send(progress(1));
+    stage.until(|script| script.steps == 1);
+    stage.script().pauses = true;
+    until(|| !stage.script().pauses);
+    screen.close();
+    let events = events(directory.path()).into_iter();
+    let paused = events.filter_map(|event| match event {
+        Event::Paused { seconds } => Some(seconds),
+        _ => None,
+    });
+    assert!(paused.sum::<f64>() >= 1.0);
+}
+
+/// It had no time, since its start was told when it was over.
+#[test]
+fn something_may_be_told_that_happened_before() {
+    let stage = Stage::default();
+    let screen = stage.screen(plainly());
+    screen.send_at(1000.0, start(0));
+    screen.close();
+    let started = stage.script().started;
+    assert!(started.is_some_and(|at| (at - 1000.0).abs() < 1e-9));
 }
 
 #[test]

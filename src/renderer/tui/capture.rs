@@ -1,10 +1,12 @@
 //! What is printed while the screen is up: it goes into a file, and from there to the terminal in the end.
 //!
 //! A file, not a pipe: whoever prints never waits for somebody to read it. Both streams share one, opened for
-//! appending, so that lines keep their order, whichever process they come from.
+//! appending, so that lines keep their order, whichever process they come from. On Linux it lies in memory, where no
+//! full disk makes a print fail; what has been written out is given back from its beginning, for its end belongs to
+//! whoever is writing to it just now.
 
 use std::env;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
@@ -26,14 +28,15 @@ pub(super) struct Capture {
 }
 
 impl Capture {
-    /// A file without a name, in the directory for such things; nothing goes into it yet.
+    /// A file without a name; nothing goes into it yet.
     ///
     /// # Errors
     ///
-    /// If that directory cannot be written to.
+    /// If there can be none, neither in memory nor in the directory for such things.
     pub(super) fn new() -> io::Result<Capture> {
+        let file = in_memory().or_else(|_| on_disk())?;
         Ok(Capture {
-            file: above_standard_streams(unnamed()?)?,
+            file: above_standard_streams(file)?,
             stdout: terminal(stdout())?,
             stderr: terminal(stderr())?,
             stdin: terminal(stdin())?,
@@ -94,6 +97,19 @@ impl Capture {
         }
     }
 
+    /// Gives back what the first bytes take. Nobody reads them any more; all others stay where they are.
+    #[cfg(target_os = "linux")]
+    pub(super) fn forget(&self, bytes: u64) {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // On a file system that cannot do it they stay.
+        let _ = fallocate(&self.file, hole, 0, bytes);
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    #[expect(clippy::unused_self, reason = "there is no way to do it")]
+    pub(super) fn forget(&self, _bytes: u64) {}
+
     fn is_behind(&self, stream: impl AsFd) -> bool {
         match (fstat(&self.file), fstat(stream)) {
             (Ok(file), Ok(stream)) => (file.st_dev, file.st_ino) == (stream.st_dev, stream.st_ino),
@@ -102,10 +118,23 @@ impl Capture {
     }
 }
 
+#[cfg(target_os = "linux")]
+fn in_memory() -> Result<OwnedFd> {
+    use rustix::fs::{MemfdFlags, fcntl_setfl, memfd_create};
+    let file = memfd_create("pitstop-screen", MemfdFlags::CLOEXEC)?;
+    fcntl_setfl(&file, OFlags::APPEND)?;
+    Ok(file)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn in_memory() -> Result<OwnedFd> {
+    Err(Errno::NOSYS)
+}
+
 /// Bytes that there must be room for.
 const ROOM: usize = 64 << 10;
 
-fn unnamed() -> io::Result<File> {
+fn on_disk() -> io::Result<OwnedFd> {
     let mut number = 0;
     loop {
         let name = format!(".pitstop-screen-{}-{number}", process::id());
@@ -132,7 +161,7 @@ fn unnamed() -> io::Result<File> {
                 // Where there is no room, whoever prints would hear of it.
                 (&file).write_all(&vec![0; ROOM]).map_err(named)?;
                 file.set_len(0).map_err(named)?;
-                return Ok(file);
+                return Ok(file.into());
             }
         }
     }
@@ -167,4 +196,44 @@ pub(super) fn above_standard_streams(descriptor: impl Into<OwnedFd>) -> io::Resu
         return Ok(descriptor);
     }
     Ok(rustix::io::fcntl_dupfd_cloexec(&descriptor, FIRST)?)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    const MUCH: usize = 4 << 20;
+
+    /// Bytes that the file takes in memory or on disk.
+    fn taken(capture: &Capture) -> i64 {
+        fstat(&capture.file).unwrap().st_blocks * 512
+    }
+
+    #[test]
+    fn what_is_forgotten_takes_no_room_and_the_rest_stays_where_it_is() {
+        for (file, is_in_memory) in [(in_memory().unwrap(), true), (on_disk().unwrap(), false)] {
+            let capture = Capture {
+                file,
+                stdout: None,
+                stderr: None,
+                stdin: None,
+            };
+            let mut written = 0;
+            while written < MUCH {
+                let rest = vec![b'x'; MUCH - written];
+                written += rustix::io::write(&capture.file, &rest).unwrap();
+            }
+            let before = taken(&capture);
+            capture.forget(MUCH as u64 - 3);
+            // A page whose end is still wanted stays. What a disk gives back is up to its file system.
+            let kept = taken(&capture);
+            assert!(!is_in_memory || (before >= MUCH as i64 && kept <= 1 << 20));
+
+            rustix::io::write(&capture.file, b"more").unwrap();
+            assert_eq!(capture.len(), MUCH as u64 + 4);
+            let mut rest = [0; 16];
+            let count = capture.read_at(&mut rest, MUCH as u64 - 3).unwrap();
+            assert_eq!(&rest[..count], b"xxxmore");
+        }
+    }
 }

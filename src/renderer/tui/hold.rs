@@ -16,7 +16,7 @@ use rustix::event::{Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, getpgrp, getpid};
-use rustix::termios::{OptionalActions, QueueSelector, Termios, Winsize};
+use rustix::termios::{LocalModes, OptionalActions, OutputModes, QueueSelector, Termios, Winsize};
 
 use super::capture::{Capture, above_standard_streams};
 use super::signals;
@@ -24,7 +24,7 @@ use super::signals;
 /// The other screen; no cursor; clicks and the wheel of the mouse, wherever they are; and pasted text told from keys.
 pub(super) const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?1000h\x1b[?1006h\x1b[?2004h";
 /// The reverse. The other screen comes last, for it brings the cursor back to where it was.
-const LEAVE: &[u8] = b"\x1b[?2004l\x1b[?1006l\x1b[?1000l\x1b[0m\x1b[?25h\x1b[?1049l";
+pub(super) const LEAVE: &[u8] = b"\x1b[?2004l\x1b[?1006l\x1b[?1000l\x1b[0m\x1b[?25h\x1b[?1049l";
 
 /// For so long a terminal may take nothing when a process is about to die.
 pub(super) const SOON: Duration = Duration::from_secs(2);
@@ -32,6 +32,8 @@ pub(super) const SOON: Duration = Duration::from_secs(2);
 pub(super) const IN_THE_END: Duration = Duration::from_secs(20);
 /// Longer than any frame is on its way to the terminal.
 const FRAME: Duration = Duration::from_millis(5);
+/// For so long what was captured is written out at a time, while the run goes on.
+const SLICE: Duration = Duration::from_millis(50);
 
 /// What is taken from the terminal and the process.
 pub(super) struct Hold {
@@ -46,8 +48,8 @@ pub(super) struct Hold {
     copied: AtomicU64,
     screen: AtomicU8,
     stage: AtomicU8,
-    /// The process goes on after it was stopped: whatever it knew of the terminal may be wrong.
-    continued: AtomicBool,
+    /// The screen is to be taken, whatever is known of it.
+    wanted_anew: AtomicBool,
 }
 
 /// Values of `Hold::screen`: the person's; ours, to be drawn on; ours, and about to be the person's.
@@ -74,7 +76,7 @@ impl Hold {
             copied: AtomicU64::new(0),
             screen: AtomicU8::new(THEIRS),
             stage: AtomicU8::new(HELD),
-            continued: AtomicBool::new(false),
+            wanted_anew: AtomicBool::new(false),
         })
     }
 
@@ -125,6 +127,14 @@ impl Hold {
         })
     }
 
+    /// Whether the terminal still has the modes of the screen. A child process may have set others.
+    pub(super) fn is_raw(&self) -> io::Result<bool> {
+        let modes = rustix::termios::tcgetattr(&self.terminal)?;
+        let cooked = LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
+        let (local, output) = (modes.local_modes, modes.output_modes);
+        Ok(!local.intersects(cooked) && !output.contains(OutputModes::OPOST))
+    }
+
     fn set_modes(&self, modes: &Termios) -> io::Result<()> {
         let now = OptionalActions::Now;
         Ok(rustix::termios::tcsetattr(&self.terminal, now, modes)?)
@@ -135,14 +145,14 @@ impl Hold {
         signals::without_job_control(|| self.leave_screen(SOON));
     }
 
-    /// The process was stopped, and goes on.
-    pub(super) fn note_continued(&self) {
-        self.continued.store(true, Ordering::SeqCst);
+    /// Has the screen taken anew: whatever is known of it may be wrong, for the process was stopped, say, and goes on.
+    pub(super) fn want_anew(&self) {
+        self.wanted_anew.store(true, Ordering::SeqCst);
     }
 
-    /// Whether it was stopped since the last call.
-    pub(super) fn take_continued(&self) -> bool {
-        self.continued.swap(false, Ordering::SeqCst)
+    /// Whether somebody has wanted that since the last call.
+    pub(super) fn take_wanted_anew(&self) -> bool {
+        self.wanted_anew.swap(false, Ordering::SeqCst)
     }
 
     /// Gives everything back, unless somebody has; waits for whoever is just at it. The terminal may take nothing for
@@ -181,6 +191,11 @@ impl Hold {
         // Another thread may be writing a frame; it sees that it may not before the next one.
         pause(FRAME);
         let _ = self.write(LEAVE, patience);
+        self.have_left();
+    }
+
+    /// What is done once [`LEAVE`] has been written.
+    fn have_left(&self) {
         // In the background the rest is the shell's by now.
         if self.is_in_foreground().unwrap_or(true) {
             // What the mouse did meanwhile would stand behind the prompt as nonsense.
@@ -194,49 +209,104 @@ impl Hold {
         let Some(capture) = &self.capture else {
             return;
         };
+        // Another thread may be at it, in `spill`; it sees that it may not any more.
+        pause(FRAME);
+        let go_on = |waited: Duration| waited < patience;
         // While most of it is copied others may go on printing: behind it, in order.
-        let copied = self.copy(capture, patience);
+        let copied = self.copy(capture, go_on);
         capture.stop(self.is_gone());
         if copied.is_ok() {
-            let _ = self.copy(capture, patience);
+            let _ = self.copy(capture, go_on);
         }
     }
 
-    /// Writes what was captured by now, and not copied yet.
-    fn copy(&self, capture: &Capture, patience: Duration) -> rustix::io::Result<()> {
+    /// Bytes that were captured, and not copied yet.
+    pub(super) fn pending(&self) -> u64 {
+        let end = self.capture.as_ref().map_or(0, Capture::len);
+        end.saturating_sub(self.copied.load(Ordering::SeqCst))
+    }
+
+    /// What is captured begins anew.
+    pub(super) fn copy_anew(&self) {
+        self.copied.store(0, Ordering::SeqCst);
+    }
+
+    /// Writes out what was captured by now, for a moment, on the screen of the person: [`LEAVE`] has been written.
+    /// Returns whether that was all; then the screen may be taken anew. What has been written, as far as it was `read`,
+    /// is not kept any more.
+    ///
+    /// # Errors
+    ///
+    /// If the terminal is gone.
+    pub(super) fn spill(&self, read: u64) -> io::Result<bool> {
+        let Some(capture) = &self.capture else {
+            return Ok(true);
+        };
+        let begin = Instant::now();
+        let copied = signals::without_job_control(|| {
+            if self.screen.load(Ordering::SeqCst) == OURS {
+                self.have_left();
+            }
+            self.copy(capture, |_| self.is_held() && begin.elapsed() < SLICE)
+        });
+        // The last byte stays: it says whether a line has ended.
+        let done = read.min(self.copied.load(Ordering::SeqCst));
+        capture.forget(done.saturating_sub(1));
+        match copied {
+            Err(Errno::TIMEDOUT) => Ok(false),
+            copied => Ok(copied?),
+        }
+    }
+
+    /// Writes what was captured by now, and not copied yet, and returns whether that was all. Before each part `go_on`
+    /// is asked, also while the terminal takes nothing, with for how long it has not.
+    fn copy(
+        &self,
+        capture: &Capture,
+        go_on: impl Fn(Duration) -> bool,
+    ) -> rustix::io::Result<bool> {
         let end = capture.len();
         // Small, for the stack of a handler may be.
         let mut buffer = [0; 1024];
-        loop {
+        while go_on(Duration::ZERO) {
             let from = self.copied.load(Ordering::SeqCst);
             let left = usize::try_from(end.saturating_sub(from)).unwrap_or(usize::MAX);
             let room = left.min(buffer.len());
             let count = capture.read_at(&mut buffer[..room], from)?;
             if count == 0 {
-                return Ok(());
+                return Ok(true);
             }
-            self.write(&buffer[..count], patience)?;
-            self.copied.store(from + count as u64, Ordering::SeqCst);
+            let taken = self.write_some(&buffer[..count], &go_on)?;
+            self.copied.store(from + taken as u64, Ordering::SeqCst);
         }
+        Ok(false)
     }
 
     /// Writes all of it, however often the terminal is full; [`TIMEDOUT`](Errno::TIMEDOUT) if it is for too long.
     pub(super) fn write(&self, bytes: &[u8], patience: Duration) -> rustix::io::Result<()> {
         let mut rest = bytes;
-        let mut taken = Instant::now();
         while !rest.is_empty() {
-            match rustix::io::write(&self.terminal, rest) {
-                Ok(count) => {
-                    rest = &rest[count..];
-                    taken = Instant::now();
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if taken.elapsed() < patience => pause(Duration::from_millis(1)),
-                Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
-                Err(error) => return Err(error),
-            }
+            let taken = self.write_some(rest, &|waited: Duration| waited < patience)?;
+            rest = &rest[taken..];
         }
         Ok(())
+    }
+
+    /// Writes what the terminal takes; while it takes nothing, `go_on` is asked, as in [`copy`](Self::copy).
+    fn write_some(
+        &self,
+        bytes: &[u8],
+        go_on: &impl Fn(Duration) -> bool,
+    ) -> rustix::io::Result<usize> {
+        let begin = Instant::now();
+        loop {
+            match rustix::io::write(&self.terminal, bytes) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if go_on(begin.elapsed()) => pause(Duration::from_millis(1)),
+                Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
+                result => return result,
+            }
+        }
     }
 }
 

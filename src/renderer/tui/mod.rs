@@ -106,6 +106,7 @@ impl Display for Tui {
     }
 
     fn close(&mut self, run: &RunState, _now: f64) -> io::Result<()> {
-        self.terminal.close(&summary_lines(run))
+        let lines = summary_lines(run, self.terminal.columns());
+        self.terminal.close(&lines)
     }
 }

@@ -36,6 +36,10 @@ impl Terminal {
         match *self {}
     }
 
+    pub(super) fn columns(&self) -> Option<usize> {
+        match *self {}
+    }
+
     pub(super) fn close(&mut self, _lines: &[String]) -> io::Result<()> {
         match *self {}
     }

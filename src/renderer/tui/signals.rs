@@ -94,11 +94,11 @@ extern "C" fn stop(signal: c_int) {
     change_mask(libc::SIG_UNBLOCK, &[signal]);
     change_mask(libc::SIG_BLOCK, &[signal]);
     handle(signal, address(stop));
-    visit(Hold::note_continued);
+    visit(Hold::want_anew);
 }
 
 extern "C" fn go_on(_: c_int) {
-    visit(Hold::note_continued);
+    visit(Hold::want_anew);
 }
 
 /// Somebody called `exit` while the screen was up.

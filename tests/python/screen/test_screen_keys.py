@@ -61,6 +61,16 @@ def test_pasted_text_is_no_keys():
         assert "message: " + STOPPING in stopped(terminal)
 
 
+def test_what_something_else_has_drawn_on_the_screen_goes_with_control_l():
+    with training("if step == 20: open('/dev/tty', 'w').write('\\x1b[Hdrawn here')") as terminal:
+        up(terminal)
+        terminal.wait_for("drawn here")
+        terminal.type("\x0c")
+        terminal.wait_until_gone("drawn here")
+        terminal.wait_for("[loss]")
+        stopped(terminal)
+
+
 LOOPS = {
     "that tells the screen": "",
     "that tells it nothing": "while True: sum(range(1000))",

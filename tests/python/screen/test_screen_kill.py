@@ -1,5 +1,8 @@
 """A kill reaches a training wherever it is: in other threads, during a save, and where it was swallowed."""
 
+import os
+import re
+
 import pitstop
 import pytest
 from terminal import python
@@ -71,6 +74,27 @@ def test_a_save_in_flight_is_committed_or_leaves_no_trace(tmp_path):
     for info in pitstop.checkpoints(tmp_path / "run"):
         state = pitstop.restore(tmp_path / "run", info.step)
         assert int.from_bytes(state["w"][:8]) == state["step"] == info.step
+
+
+def test_the_workers_of_a_training_end_with_it():
+    with python(
+        """
+        import multiprocessing, time, pitstop
+
+        fork = multiprocessing.get_context("fork")
+        worker = fork.Process(target=time.sleep, args=(1000,), daemon=True)  # as those of data loaders are
+        worker.start()
+        with pitstop.Renderer() as screen:
+            print("worker", worker.pid)
+            screen.log(loss=1.0)
+            time.sleep(1000)
+        """
+    ) as terminal:
+        up(terminal).type("qk")
+        printed = ended(terminal, 1)
+    worker = re.search(r"worker (\d+)", printed)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(worker[1]), 0)
 
 
 def test_one_that_was_swallowed_can_be_repeated():

@@ -1,8 +1,10 @@
 """What is printed while the screen is up: it is in the log, and on the terminal afterwards."""
 
 import re
+import sys
 import textwrap
 
+import pytest
 from terminal import python
 from training import ended, stopped, training, up
 
@@ -180,6 +182,31 @@ def test_the_log_of_a_child_that_is_killed_by_a_signal_stays_where_it_is():
         terminal.wait_for("a child ended with -15")
         assert b"\x1b[?1049l" not in terminal.raw
         stopped(terminal)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is kept in memory on Linux only")
+def test_no_disk_is_needed_for_what_is_printed():
+    """One that was full made prints fail, in the middle of the training."""
+    with training("if step == 1: print('printed')", env={"TMPDIR": "/not/there"}) as terminal:
+        up(terminal)
+        terminal.wait_for("printed")
+        assert "printed" in stopped(terminal)
+
+
+def test_what_is_printed_after_a_child_has_emptied_it_is_there():
+    """`> /dev/stderr` opens the file anew and empties it. Nothing was shown before as much was printed again."""
+    with training(
+        """
+        if step == 1:
+            print("before " * 100)
+        if step == 20:
+            subprocess.run("echo emptied > /dev/stderr", shell=True)
+            print("afterwards")
+        """
+    ) as terminal:
+        up(terminal)
+        terminal.wait_for("afterwards")
+        assert "afterwards" in stopped(terminal)
 
 
 def test_many_lines_at_once_are_not_lost():

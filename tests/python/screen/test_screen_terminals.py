@@ -145,6 +145,34 @@ def test_a_program_in_the_background_gets_lines():
         assert b"\x1b[?1049h" not in terminal.raw
 
 
+def test_modes_that_a_child_has_changed_are_set_again():
+    with training(
+        """
+        if step == 1:
+            print("sane:", subprocess.call(["stty", "sane"], stdin=open("/dev/tty")))
+        """
+    ) as terminal:
+        up(terminal)
+        terminal.wait_for("sane: 0")
+        device, cooked = terminal.program.child_fd, termios.ICANON | termios.ECHO
+        terminal.wait_until(lambda: not termios.tcgetattr(device)[3] & cooked, "the modes of the screen")
+        stopped(terminal)
+
+
+@pytest.mark.parametrize("ranks", [{"LOCAL_RANK": "1", "RANK": "0"}, {"RANK": "3"}])
+def test_a_rank_that_is_not_the_first_gets_lines(ranks):
+    """It would draw over the screen of the first one, which has the same terminal."""
+    with python(STILL, env=ranks) as terminal:
+        printed = ended(terminal)
+        assert b"\x1b" not in terminal.raw
+        assert "loss" in printed
+
+
+def test_the_first_rank_of_a_machine_gets_the_screen():
+    with training(env={"LOCAL_RANK": "0", "RANK": "8"}) as terminal:
+        stopped(up(terminal))
+
+
 def shell():
     """A shell in which programs can be stopped and go on."""
     words = ["/bin/bash", "--norc", "--noprofile", "-i"]

@@ -124,6 +124,22 @@ def test_a_run_that_has_not_begun_is_waited_for(run):
             ended(terminal)
 
 
+def test_a_run_that_died_is_shown_until_it_is_left_and_not_asked_to_stop(run):
+    run.mkdir()
+    events = run / "events.jsonl"
+    events.write_text('{"at":1.0,"event":"start","epoch":0,"step":0}\n')
+    os.utime(events, (1.0, 1.0))
+    with watch(run) as terminal:
+        terminal.wait_for("no sign of life")
+        terminal.type("q")
+        terminal.wait_for("Stop the run?")
+        terminal.type("s")
+        terminal.wait_for("cannot")
+        terminal.type("x")
+        ended(terminal)
+    assert not (run / ".stop").exists()
+
+
 def test_two_watchers_see_the_same(live, run):
     with watch(run) as one, watch(run, columns=60, lines=14) as other:
         live.log(loss=0.375)

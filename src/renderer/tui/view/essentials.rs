@@ -51,7 +51,7 @@ fn words(scene: Scene<'_>, metric: usize, area: Rect) -> Vec<Line<'_>> {
     let words = notices
         .chain([doing])
         .chain(progress(scene))
-        .chain(values(scene, metric))
+        .chain(values(scene, metric, columns))
         .chain(checkpoints(scene))
         .chain([key(scene)])
         .chain(facts);
@@ -69,18 +69,18 @@ fn progress(scene: Scene<'_>) -> Vec<Line<'static>> {
     fraction.into_iter().chain(left).map(Line::from).collect()
 }
 
-/// The last values of the chosen metric.
-fn values(scene: Scene<'_>, metric: usize) -> Vec<Line<'_>> {
+/// The last values of the chosen metric. Its name gives way to them.
+fn values(scene: Scene<'_>, metric: usize, columns: usize) -> Vec<Line<'_>> {
     let Some(metric) = scene.run.numeric.get(metric) else {
         return Vec::new();
     };
     let values = metric.series.iter().filter_map(|(split, history)| {
         let (_, value) = history.last()?;
-        Some(Line::from(vec![
-            Span::raw(fit::cut(&metric.metric.name, 12)),
-            Span::styled(format!(" {} ", split.name()), scene.theme.split(*split)),
-            Span::raw(with_unit(value, &metric.metric)),
-        ]))
+        let split = Span::styled(format!(" {} ", split.name()), scene.theme.split(*split));
+        let value = Span::raw(with_unit(value, &metric.metric));
+        let room = columns.saturating_sub(split.width() + value.width());
+        let name = fit::shorten(&metric.metric.name, room.clamp(4, 12));
+        Some(Line::from(vec![Span::raw(name), split, value]))
     });
     values.collect()
 }

@@ -29,6 +29,29 @@ pub(super) fn cut(text: &str, most: usize) -> Cow<'_, str> {
     format!("{head}…").into()
 }
 
+/// The text in at most `most` columns; `…` stands for what is left out of its middle. For names: many differ only in
+/// their end.
+pub(super) fn shorten(text: &str, most: usize) -> Cow<'_, str> {
+    let text = clean(text);
+    let all = columns(&text);
+    if all <= most {
+        return text;
+    }
+    if most == 0 {
+        return "".into();
+    }
+    let (head, rest) = split(&text, most / 2);
+    let room = most - 1 - columns(head);
+    // Columns of the rest that are left out: one more if that would halve a wide character.
+    let mut out = columns(rest).saturating_sub(room);
+    let mut tail = split(rest, out).1;
+    while columns(tail) > room {
+        out += 1;
+        tail = split(rest, out).1;
+    }
+    format!("{head}…{tail}").into()
+}
+
 /// The clean text in lines of at most `most` columns, at most `rows` of them; between words, if possible.
 pub(super) fn wrap(text: &str, most: usize, rows: usize) -> Vec<String> {
     // A bound on the work, not on the result.
@@ -84,15 +107,24 @@ fn split(text: &str, most: usize) -> (&str, &str) {
 
 /// Puts facts side by side, as many in a line as fit.
 pub(super) fn flow<'a>(facts: impl IntoIterator<Item = Line<'a>>, most: usize) -> Vec<Line<'a>> {
+    join(facts, GAP, most)
+}
+
+/// The same, with a gap of one's own.
+pub(super) fn join<'a>(
+    facts: impl IntoIterator<Item = Line<'a>>,
+    gap: &'static str,
+    most: usize,
+) -> Vec<Line<'a>> {
     let mut lines: Vec<Line<'a>> = Vec::new();
     let mut used = 0;
     for fact in facts {
         let width = fact.width();
         match lines.last_mut() {
-            Some(line) if used + GAP.len() + width <= most => {
-                line.push_span(GAP);
+            Some(line) if used + gap.len() + width <= most => {
+                line.push_span(gap);
                 line.spans.extend(spans(fact));
-                used += GAP.len() + width;
+                used += gap.len() + width;
             }
             _ => {
                 used = width;
@@ -135,6 +167,26 @@ mod tests {
             ("a\nb", 9, "a b"),
         ] {
             assert_eq!(cut(text, most), expected, "{text:?} in {most}");
+        }
+    }
+
+    #[test]
+    fn what_is_shortened_keeps_both_ends() {
+        for (text, most, expected) in [
+            ("loss", 4, "loss"),
+            ("encoder.norm", 11, "encod….norm"),
+            ("encoder.norm", 8, "enco…orm"),
+            ("encoder.norm", 2, "e…"),
+            ("encoder.norm", 1, "…"),
+            ("encoder.norm", 0, ""),
+            // A wide character that would be halved is left out.
+            ("重み重み重み", 8, "重み…み"),
+            ("重み重み重み", 9, "重み…重み"),
+            ("重み", 3, "…み"),
+            ("e\u{301}e\u{301}e\u{301}e\u{301}", 3, "e\u{301}…e\u{301}"),
+            ("a\u{1b}[31mb", 4, "a?…b"),
+        ] {
+            assert_eq!(shorten(text, most), expected, "{text:?} in {most}");
         }
     }
 

@@ -12,9 +12,13 @@ use super::{bars, curves, fit, plot, tabs};
 use crate::renderer::figures::count;
 use crate::renderer::run_state::NumericMetric;
 
-/// An area of fewer columns has no room for all kinds of plot beside the tabs, or for none.
+/// An area of fewer columns has no room for all kinds of plot beside the tabs: beside so many that not all are shown,
+/// beside few, or for any kind.
+const WIDER: u16 = 80;
 const WIDE: u16 = 56;
 const NARROW: u16 = 36;
+/// Columns of all kinds.
+const KINDS: usize = 31;
 /// An area of fewer rows has one row for what marks mean.
 const TALL: u16 = 12;
 
@@ -106,7 +110,8 @@ fn kinds(
     chosen: Plot,
     clicks: &mut Clicks,
 ) -> u16 {
-    let is_wide = area.width >= WIDE;
+    let all_fit = tabs::columns(scene) + KINDS <= usize::from(area.width);
+    let is_wide = area.width >= WIDER || (area.width >= WIDE && all_fit);
     let shown = |plot: Plot| is_wide || (area.width >= NARROW && plot == chosen);
     let kinds = Plot::ALL
         .into_iter()

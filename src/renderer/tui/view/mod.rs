@@ -80,6 +80,10 @@ impl View {
 
     /// Draws the run as it stands at `now`, in seconds since 1970 (UTC), into a terminal of any size.
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>, run: &RunState, log: &LogTail, now: f64) {
+        // The run has heard of it. If it is taken back, the next one is the first again.
+        if run.stopping.is_some() && self.asked == Some(Request::Stop) {
+            self.asked = None;
+        }
         let scene = Scene {
             run,
             now,

@@ -32,7 +32,7 @@ const WATCHING: [Choice; 3] = [
     ("c", "cancel", "the run goes on, and is watched"),
 ];
 
-const HELP: [Choice; 9] = [
+const HELP: [Choice; 10] = [
     ("q", "stop", "asks first; leaves once the run is over"),
     ("x", "leave", "a run that is over, or only watched"),
     ("← →", "metric", "also Tab, a click, the wheel"),
@@ -44,6 +44,7 @@ const HELP: [Choice; 9] = [
     ),
     ("l", "log", "large or small"),
     ("Ctrl-C", "stop", "the second one kills"),
+    ("Ctrl-L", "redraw", "if something else has drawn here"),
     ("+ o x", "marks", "values of train, valid, test"),
     ("*", "mark", "the best value"),
 ];

@@ -48,6 +48,7 @@ pub(super) fn facts(scene: Scene<'_>) -> Vec<Line<'static>> {
 fn doing(scene: Scene<'_>) -> &'static str {
     let run = scene.run;
     match (&run.end, &run.pass) {
+        (Some(_), _) if run.was_killed() => "killed",
         (Some(end), _) if end.error.is_some() => "failed",
         (Some(_), _) if run.stopping.is_some() => "stopped",
         (Some(_), _) => "finished",

@@ -11,8 +11,13 @@ use super::metrics::{Choice, Click, Clicks};
 use super::panel::put;
 use super::scene::Scene;
 
-/// Columns of a name.
+/// Columns of a name; and of one that is not chosen, where not all tabs fit.
 const NAME: usize = 24;
+const OTHER: usize = 16;
+/// A name that is shortened has so many at least.
+const SHORTEST: usize = 8;
+/// A bracket or a space on either side of a name.
+const SIDES: usize = 2;
 /// Columns for how many there are on either side: `<999 `.
 const ARROW: usize = 5;
 
@@ -24,19 +29,14 @@ pub(super) fn draw(
     choice: &mut Choice,
     clicks: &mut Clicks,
 ) {
-    let metrics = scene.run.numeric.iter();
-    let names: Vec<Cow<'_, str>> = metrics
-        .map(|numeric| fit::cut(&numeric.metric.name, NAME))
-        .collect();
-    // A bracket or a space on either side.
-    let widths: Vec<usize> = names.iter().map(|name| fit::columns(name) + 2).collect();
     let room = usize::from(area.width);
-    let all = widths.iter().sum::<usize>() <= room;
-    let room = if all {
-        room
+    let (names, room) = if columns(scene) <= room {
+        (names(scene, |_| NAME), room)
     } else {
-        room.saturating_sub(2 * ARROW)
+        let room = room.saturating_sub(2 * ARROW);
+        (shortened(scene, choice.metric, room), room)
     };
+    let widths: Vec<usize> = names.iter().map(|name| width(name)).collect();
     choice.first_tab = first(&widths, choice.metric, choice.first_tab, room);
 
     let mut row = Row {
@@ -60,7 +60,8 @@ pub(super) fn draw(
             break;
         }
         let tab = if next == choice.metric {
-            let name = fit::cut(&names[next], usize::from(row.area.width).saturating_sub(2));
+            let most = usize::from(row.area.width).saturating_sub(SIDES);
+            let name = fit::shorten(&names[next], most);
             Line::styled(format!("[{name}]"), scene.theme.chosen_one())
         } else {
             Line::from(format!(" {} ", names[next]))
@@ -72,6 +73,35 @@ pub(super) fn draw(
         let behind = format!(" {}>", names.len() - next);
         row.add(&Line::styled(behind, scene.theme.faint()), next);
     }
+}
+
+/// Columns of all tabs, if none is shortened because of the others.
+pub(super) fn columns(scene: Scene<'_>) -> usize {
+    let names = names(scene, |_| NAME);
+    names.iter().map(|name| width(name)).sum()
+}
+
+/// The names, each in at most so many columns.
+fn names(scene: Scene<'_>, most: impl Fn(usize) -> usize) -> Vec<Cow<'_, str>> {
+    let metrics = scene.run.numeric.iter().enumerate();
+    metrics
+        .map(|(index, numeric)| fit::shorten(&numeric.metric.name, most(index)))
+        .collect()
+}
+
+/// The names, short enough for one more tab than the chosen one in so many columns, at least.
+fn shortened(scene: Scene<'_>, chosen: usize, room: usize) -> Vec<Cow<'_, str>> {
+    let one_more = room.saturating_sub(SHORTEST + 2 * SIDES);
+    let most = one_more.clamp(SHORTEST, NAME);
+    let chosen_name = names(scene, |_| most).into_iter().nth(chosen);
+    let taken = chosen_name.map_or(0, |name| width(&name));
+    let others = room.saturating_sub(taken + SIDES).clamp(SHORTEST, OTHER);
+    names(scene, |index| if index == chosen { most } else { others })
+}
+
+/// Columns of the tab of a name.
+fn width(name: &str) -> usize {
+    fit::columns(name) + SIDES
 }
 
 /// The rest of a row, which is filled from the left.

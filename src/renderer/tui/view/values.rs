@@ -9,8 +9,8 @@ use crate::renderer::event::Metric;
 use crate::renderer::figures::{clean, number};
 use crate::renderer::run_state::{NumericMetric, TextMetric};
 
-/// Columns of a name.
-const NAME: usize = 20;
+/// A name for which there are fewer columns beside its values has a line of its own.
+const NAME: usize = 8;
 
 /// All of them; texts first, they are shown nowhere else.
 pub(super) fn panel(scene: Scene<'_>, columns: usize) -> Option<Panel<'_>> {
@@ -25,13 +25,13 @@ pub(super) fn panel(scene: Scene<'_>, columns: usize) -> Option<Panel<'_>> {
         .iter()
         .filter(|numeric| !numeric.series.is_empty());
     let lines: Vec<Line<'_>> = texts
-        .chain(numbers.map(|numeric| self::numeric(numeric, scene)))
+        .chain(numbers.flat_map(|numeric| self::numeric(numeric, scene, columns)))
         .collect();
     (!lines.is_empty()).then(|| Panel::new("Values", lines))
 }
 
 fn text<'a>(text: &'a TextMetric, scene: Scene<'a>, columns: usize) -> Line<'a> {
-    let name = fit::cut(&text.name, NAME);
+    let name = fit::shorten(&text.name, columns / 2);
     let split = format!(" {} ", text.split.name());
     let room = columns.saturating_sub(fit::columns(&name) + split.len());
     Line::from(vec![
@@ -41,17 +41,20 @@ fn text<'a>(text: &'a TextMetric, scene: Scene<'a>, columns: usize) -> Line<'a> 
     ])
 }
 
-fn numeric<'a>(numeric: &'a NumericMetric, scene: Scene<'a>) -> Line<'a> {
-    let name = fit::cut(&numeric.metric.name, NAME);
-    let mut line = Line::from(Span::styled(name, scene.theme.strong()));
-    for (split, history) in &numeric.series {
-        if let Some((_, value)) = history.last() {
-            let style = scene.theme.split(*split);
-            line.push_span(Span::styled(format!(" {} ", split.name()), style));
-            line.push_span(with_unit(value, &numeric.metric));
-        }
-    }
-    line
+/// The name gives way to the values; where that is not enough, they go on below it.
+fn numeric<'a>(numeric: &'a NumericMetric, scene: Scene<'a>, columns: usize) -> Vec<Line<'a>> {
+    let values = numeric.series.iter().filter_map(|(split, history)| {
+        let (_, value) = history.last()?;
+        let split = Span::styled(format!(" {} ", split.name()), scene.theme.split(*split));
+        let value = Span::raw(with_unit(value, &numeric.metric));
+        Some(Line::from(vec![split, value]))
+    });
+    let values: Vec<Line<'_>> = values.collect();
+    let room = columns.saturating_sub(values.iter().map(Line::width).sum());
+    let room = if room < NAME { columns / 2 } else { room };
+    let name = fit::shorten(&numeric.metric.name, room);
+    let name = Line::from(Span::styled(name, scene.theme.strong()));
+    fit::join([name].into_iter().chain(values), "", columns)
 }
 
 /// A value of the metric, as it is shown.

@@ -8,7 +8,7 @@ use ratatui::crossterm::event::{
 use super::runs::{end, numeric, stopping, trained_by, training};
 use super::{NOW, Sitting};
 use crate::renderer::control::{Request, STOPPING};
-use crate::renderer::event::Split;
+use crate::renderer::event::{Event, Split};
 use crate::renderer::tui::theme::Theme;
 use crate::renderer::tui::view::Role;
 use crate::renderer::tui::view::metrics::Plot;
@@ -181,6 +181,19 @@ fn any_key_closes_the_help() {
         assert_eq!(sitting.press(KeyCode::Char('k')), None);
         assert_eq!(sitting.view.overlay, None);
     }
+}
+
+/// The interrupter had been reset, and it killed.
+#[test]
+fn after_a_stop_that_was_taken_back_control_c_stops_again() {
+    let mut sitting = training();
+    assert_eq!(sitting.control_c(), Some(Request::Stop));
+    sitting.happened(0.0, stopping(STOPPING));
+    sitting.picture(80, 24);
+    sitting.happened(0.0, Event::GoingOn);
+    sitting.picture(80, 24);
+    assert_eq!(sitting.control_c(), Some(Request::Stop));
+    assert_eq!(sitting.control_c(), Some(Request::Kill));
 }
 
 #[test]

@@ -211,6 +211,14 @@ fn a_run_that_failed_says_so() {
 }
 
 #[test]
+fn a_run_that_a_person_has_killed_did_not_fail() {
+    let mut sitting = training();
+    sitting.happened(0.0, end(Some(KILLING)));
+    let picture = sitting.picture(100, 30);
+    assert!(picture.contains("killed  epoch 3/10"), "{picture}");
+}
+
+#[test]
 fn a_watcher_has_other_keys() {
     let mut sitting = trained_by(Role::Watching, Theme::PLAIN);
     sitting.run.notice = Some("no news since 14:03:22 UTC".to_owned());
@@ -325,6 +333,33 @@ fn long_and_wide_names_are_cut_between_characters() {
     sitting.press(KeyCode::Left);
     sitting.looks_like("long_name", 80, 24);
     sitting.looks_like("long_name", 40, 14);
+}
+
+#[test]
+fn values_are_seen_however_long_the_name_is() {
+    let mut sitting = Sitting::new(Role::Training);
+    sitting.happened(60.0, start(None, 0, 0));
+    let long = "transformer.layers.17.attention.query.weight.gradient.norm";
+    let values = [
+        (Split::Train, 0.125),
+        (Split::Valid, 0.25),
+        (Split::Test, 0.375),
+    ];
+    for (split, value) in values {
+        sitting.happened(9.0, numeric(split, long, value, 1));
+    }
+    let panels = [(80, 24), (140, 40)].map(|(width, height)| {
+        let picture = sitting.picture(width, height);
+        let (_, values) = picture.split_once("─ Values ─").unwrap();
+        values.to_owned()
+    });
+    let essentials = sitting.picture(20, 12);
+    for picture in panels.iter().chain([&essentials]) {
+        for value in ["train 0.125", "valid 0.25", "test 0.375"] {
+            assert!(picture.contains(value), "{value}:\n{picture}");
+        }
+        assert!(picture.contains("tran"), "{picture}");
+    }
 }
 
 #[test]
