@@ -54,7 +54,7 @@ pub struct Options {
     pub verify: bool,
     /// Link files that did not change since the previous checkpoint, instead of writing them. Up to 128
     /// checkpoints share a file then, and damage to it; without, no two share anything. Where files turn out not
-    /// to be linkable twice in a row, it is off from then on, which a warning in the log says.
+    /// to be linkable three times in a row, it is off from then on, which a warning in the log says.
     pub incremental: bool,
     /// The most bytes that snapshots may take; `None`: as many as a state has. What does not fit is written from
     /// where it lies, and [`Ticket::reads`] says how long it must not change.

@@ -29,6 +29,9 @@ pub(super) struct Site<'a> {
     pub(super) links: &'a Links,
 }
 
+/// After so many saves in a row that could not link a file, none is tried any more.
+const ATTEMPTS: u32 = 3;
+
 /// Whether files can be linked where a checkpointer saves.
 #[derive(Debug, Default)]
 pub(super) struct Links {
@@ -41,8 +44,8 @@ impl Links {
         self.failures.store(0, Relaxed);
     }
 
-    /// Once is news: somebody has changed a file. Twice in a row it would go on, as on a file system without hard
-    /// links, or whose files have another number at each look.
+    /// Now and then it is news: somebody has changed a file. Each time, it is a file system without hard links, or
+    /// whose files have another number at each look.
     fn failed(&self, error: &io::Error) {
         let what = "unchanged files are written anew";
         self.failures.fetch_add(1, Relaxed);
@@ -56,7 +59,7 @@ impl Links {
     /// They are not to be tried any more: what is to be linked is not copied before, and each save would block until
     /// it is written after all.
     pub(super) fn are_hopeless(&self) -> bool {
-        self.failures.load(Relaxed) > 1
+        self.failures.load(Relaxed) >= ATTEMPTS
     }
 }
 
