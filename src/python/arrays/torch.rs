@@ -240,6 +240,11 @@ impl Torch {
             .call_method0(pyo3::intern!(py, "data_ptr"))?
             .extract()?;
         let shape: Vec<u64> = host.getattr(pyo3::intern!(py, "shape"))?.extract()?;
+        if first == 0 && !shape.contains(&0) {
+            return Err(unsupported(
+                "a tensor without memory: its storage was freed, as FSDP does between uses; gather it first",
+            ));
+        }
         let contiguous: bool = host
             .call_method0(pyo3::intern!(py, "is_contiguous"))?
             .extract()?;

@@ -9,6 +9,7 @@ import disk
 import pitstop
 import pytest
 import torch
+import torch_kinds
 import torch_trainer
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -431,8 +432,9 @@ def test_framework_chooses_what_tensors_become(tmp_path):
         lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
         lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
         lambda: torch.ones(3, device="meta"),
+        torch_kinds.freed,
     ],
-    ids=["sparse_coo", "sparse_csr", "nested", "quantized", "meta"],
+    ids=["sparse_coo", "sparse_csr", "nested", "quantized", "meta", "freed"],
 )
 @pytest.mark.filterwarnings("ignore")
 def test_a_tensor_without_plain_memory_is_refused_by_its_path(tmp_path, make):
