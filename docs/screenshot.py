@@ -99,7 +99,7 @@ def photograph(command, columns, lines, after, keys):
 
 
 def hide(screen, directory):
-    """Shows the run by its path below the directory: where that lies is of no interest, and another one each time."""
+    """Shows the run by its path below the directory: where that lies is of no interest, and new each time."""
     runs = [str(events.parent.relative_to(directory)) for events in directory.rglob("events.jsonl")]
     shown = re.compile(re.escape(f"{directory.parent}{os.sep}") + r"\S+")
     for y in range(screen.lines):

@@ -194,7 +194,7 @@ def test_no_disk_is_needed_for_what_is_printed():
 
 
 def test_what_is_printed_after_a_child_has_emptied_it_is_there():
-    """`> /dev/stderr` opens the file anew and empties it. Nothing was shown before as much was printed again."""
+    """`> /dev/stderr` empties the file. Nothing was shown until as much was printed again."""
     with training(
         """
         if step == 1:
