@@ -206,7 +206,8 @@ mod tests {
 
     /// Bytes that the file takes in memory or on disk.
     fn taken(capture: &Capture) -> i64 {
-        fstat(&capture.file).unwrap().st_blocks * 512
+        let status = fstat(&capture.file).expect("an open file has a status");
+        status.st_blocks * 512
     }
 
     #[test]
