@@ -79,7 +79,7 @@ PARALLEL = $(addprefix tests/python/test_,front_retention.py names.py roundtrip_
 test-parallel: $(VENV)/pitstop-$(VERSION)
 	$(BIN)/python -m pip install --quiet pytest-run-parallel==0.10.0
 	$(BIN)/pytest -m "not frameworks" --parallel-threads=4 \
-		-o thread_unsafe_fixtures="run checkpointer" $(PARALLEL) $(PYTEST)
+		-o thread_unsafe_fixtures="$$(printf 'run\ncheckpointer')" $(PARALLEL) $(PYTEST)
 
 # Settings of its own, so it is run where they are: tests/model/.cargo/config.toml. A seed that failed is tried
 # again by MODEL_SEED=..., one test by MODEL=....

@@ -120,6 +120,15 @@ struct Memory {
     last: Option<Saved>,
     /// Steps known to be intact: written, or read in full, by this checkpointer.
     intact: BTreeSet<u64>,
+    /// Steps whose checkpoints were found damaged since they were written.
+    damaged: BTreeSet<u64>,
+}
+
+impl Memory {
+    fn note_intact(&mut self, step: u64) {
+        self.intact.insert(step);
+        self.damaged.remove(&step);
+    }
 }
 
 impl FileCheckpointer {
@@ -204,11 +213,14 @@ impl FileCheckpointer {
     }
 
     fn load(&self, step: u64) -> Result<State, RestoreError> {
-        let state = self.run.open(step, self.options.verify)?.load()?;
-        if self.options.verify {
-            self.note_intact(step);
+        let opened = self.run.open(step, self.options.verify);
+        let loaded = opened.and_then(|opened| opened.load());
+        match &loaded {
+            Err(RestoreError::Corrupt { .. }) => self.note_damaged(step),
+            Ok(_) if self.options.verify => self.note_intact(step),
+            _ => {}
         }
-        Ok(state)
+        loaded
     }
 
     /// In a forked child: closes the lock without releasing it, so that the child neither holds nor frees it.
@@ -254,7 +266,7 @@ impl FileCheckpointer {
             Ok(saved) => {
                 let mut memory = self.memory();
                 memory.last = Some(saved);
-                memory.intact.insert(step);
+                memory.note_intact(step);
                 drop(memory);
                 self.prune(step, retention.as_ref().unwrap_or(&self.options.retention));
                 Ok(())
@@ -305,12 +317,30 @@ impl FileCheckpointer {
 
     /// Remembers that all of a checkpoint was read and found intact, so that later saves may link to it.
     pub fn note_intact(&self, step: u64) {
-        self.memory().intact.insert(step);
+        self.memory().note_intact(step);
     }
 
-    fn remove(&self, step: u64) -> std::io::Result<()> {
+    /// Remembers that a checkpoint was found damaged: nothing that was known counts any more, since others may share
+    /// its files. Retention reads them again before it relies on one, and the next save writes everything anew.
+    pub fn note_damaged(&self, step: u64) {
+        let mut memory = self.memory();
+        let mut damaged = std::mem::take(&mut memory.damaged);
+        damaged.insert(step);
+        *memory = Memory {
+            damaged,
+            ..Memory::default()
+        };
+    }
+
+    /// Whether a checkpoint was found damaged, and not replaced, deleted, or found intact since.
+    pub fn is_known_damaged(&self, step: u64) -> bool {
+        self.memory().damaged.contains(&step)
+    }
+
+    fn remove(&self, step: u64) -> Result<(), CheckpointerError> {
+        self.keep_locked()?;
         let hidden = self.hide(step)?;
-        remove_tree(self.run.storage().as_ref(), &hidden)
+        Ok(remove_tree(self.run.storage().as_ref(), &hidden)?)
     }
 
     /// Takes a checkpoint out of sight, durably, and says where it lies now.
@@ -329,6 +359,7 @@ impl FileCheckpointer {
         )?;
         let mut memory = self.memory();
         memory.intact.remove(&step);
+        memory.damaged.remove(&step);
         if memory
             .last
             .as_ref()
@@ -411,7 +442,7 @@ impl Checkpointer<State> for FileCheckpointer {
     }
 
     fn delete(&self, epoch: usize) -> Result<(), CheckpointerError> {
-        Ok(self.remove(epoch as u64)?)
+        self.remove(epoch as u64)
     }
 
     fn restore(&self, epoch: usize) -> Result<State, CheckpointerError> {
@@ -426,7 +457,7 @@ impl Checkpointer<Transfer> for FileCheckpointer {
     }
 
     fn delete(&self, epoch: usize) -> Result<(), CheckpointerError> {
-        Ok(self.remove(epoch as u64)?)
+        self.remove(epoch as u64)
     }
 
     fn restore(&self, epoch: usize) -> Result<Transfer, CheckpointerError> {

@@ -189,9 +189,13 @@ fn prepare(
 ) -> io::Result<(Saved, bool)> {
     let plan = match write_files(site, staged, state, previous, ticket) {
         Err(Attempt::LinkFailed(error)) => {
-            site.links.failed(&error);
             clear(site, staged)?;
-            write_files(site, staged, state, None, ticket)
+            let written = write_files(site, staged, state, None, ticket);
+            if written.is_ok() {
+                // What keeps a file from being written too says nothing about links.
+                site.links.failed(&error);
+            }
+            written
         }
         other => other,
     };

@@ -39,8 +39,6 @@ pub(super) struct Core {
     saver: Mutex<Option<ThreadId>>,
     /// Python objects whose memory saves still read.
     pub(super) loans: Arc<Loans>,
-    /// Steps whose checkpoints were found damaged: saving them again replaces them.
-    damaged: Mutex<Vec<u64>>,
     /// Failures in the background stop an interrupter, and calls do not raise them.
     pub(super) interrupted: bool,
     /// When to save, if that was said. Threads of Python only.
@@ -97,7 +95,6 @@ impl Core {
             protected: Protected::default(),
             saver: Mutex::default(),
             loans: Arc::default(),
-            damaged: Mutex::default(),
             schedule: interval.map(|interval| Mutex::new(Schedule::new(interval, Instant::now()))),
             history: Mutex::default(),
             interrupted: stops_a_loop,
@@ -134,6 +131,21 @@ impl Core {
         if let Some(files) = &*lock(&self.files) {
             files.note_intact(step);
         }
+    }
+
+    /// Remembers that a checkpoint was found damaged.
+    pub(super) fn note_damaged(&self, step: u64) {
+        if let Some(files) = &*lock(&self.files) {
+            files.note_damaged(step);
+        }
+    }
+
+    /// Whether it was, and is so still: saving it again replaces it.
+    pub(super) fn is_known_damaged(&self, step: u64) -> bool {
+        let files = lock(&self.files);
+        files
+            .as_ref()
+            .is_some_and(|files| files.is_known_damaged(step))
     }
 
     /// What every call does first: refuse in a forked child, hand over log records, let go of what is done.
@@ -211,14 +223,6 @@ impl Core {
 
     pub(super) fn wait_idle(&self, py: Python<'_>) -> PyResult<()> {
         until(py, || self.worker().wait_idle(MOMENT).then_some(()))
-    }
-
-    pub(super) fn note_damaged(&self, step: u64) {
-        lock(&self.damaged).push(step);
-    }
-
-    pub(super) fn is_known_damaged(&self, step: u64) -> bool {
-        lock(&self.damaged).contains(&step)
     }
 
     /// A save was handed over, and the training goes on.

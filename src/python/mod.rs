@@ -34,6 +34,7 @@ mod restoring;
 mod retention;
 mod schedule;
 mod stats;
+mod storages;
 mod submitting;
 mod tensor;
 mod waiting;

@@ -81,8 +81,11 @@ pub(super) fn submit(
         mut state,
         owners,
         lenders,
-    } = if core.options.memory_limit.is_some() || core.protected.defers(py, defer) {
-        // It is read while the user's code goes on, or for as long as writing takes.
+    } = if core.options.memory_limit.is_some()
+        || terms.policy.has_callable()
+        || core.protected.defers(py, defer)
+    {
+        // It is read while the user's code goes on, after some of it ran, or for as long as writing takes.
         flatten_and_hold(state, "state")?
     } else {
         flatten(state, "state")?

@@ -27,6 +27,8 @@ const SILENCE: f64 = 60.0;
 const GRACE: f64 = 300.0;
 /// A run that ends while it saves tells a moment later what became of that; seconds, since its last sign of life.
 const LAST_WORD: f64 = 30.0;
+/// A pause that takes so much longer than it should is none of the run; seconds.
+const ASLEEP: f64 = 1.0;
 /// So long a request may take to be heard: a machine on NFS relies for up to a minute on what it knows of a directory.
 const HEARD: Duration = Duration::from_secs(90);
 
@@ -115,8 +117,10 @@ impl Watcher {
 
     /// Takes in what has happened since the last time; says whether anything has.
     fn read(&mut self, now: f64) -> io::Result<bool> {
-        let mut is_new = self.read_on()?;
+        let read = self.read_on();
+        // Whether it can be read or not.
         self.note_signs_of_life(now);
+        let mut is_new = read?;
         if self.reader.restarted() {
             // What another file has told does not count any more.
             self.run = RunState::default();
@@ -170,7 +174,20 @@ impl Watcher {
                 display.draw(&self.run, self.time(now()))?;
                 (drawn, changed) = (Some(Instant::now()), false);
             }
-            thread::sleep(PAUSE);
+            self.rest(PAUSE);
+        }
+    }
+
+    /// Waits for so long. If it was much longer, the machine was asleep, or its clock was set: that is no silence.
+    fn rest(&mut self, time: Duration) {
+        let since = now();
+        thread::sleep(time);
+        self.forgive(now() - since);
+    }
+
+    fn forgive(&mut self, seconds: f64) {
+        if seconds >= ASLEEP {
+            self.alive += seconds;
         }
     }
 
@@ -227,28 +244,32 @@ impl Watcher {
     /// Waits until the run has heard the request; one that it does not hear is taken back.
     fn wait_until_heard(&mut self, limit: Duration, stop: &AtomicBool) -> io::Result<()> {
         let asked = Instant::now();
-        while !self.has_heard()? {
-            let is_late = asked.elapsed() >= limit;
-            let why = if stop.load(Ordering::Relaxed) {
-                Some(io::ErrorKind::Interrupted.into())
-            } else {
-                self.deafness(now())
-                    .or_else(|| is_late.then(|| unheard(limit)))
+        loop {
+            let why = match self.has_heard() {
+                Ok(true) => return Ok(()),
+                Err(error) => Some(error),
+                Ok(false) if stop.load(Ordering::Relaxed) => {
+                    Some(io::ErrorKind::Interrupted.into())
+                }
+                Ok(false) if asked.elapsed() >= limit => Some(unheard(limit)),
+                Ok(false) => self.deafness(now()),
             };
             if let Some(why) = why {
-                journal::take_stop_request(&self.directory);
-                return Err(why);
+                let is_taken = !journal::take_stop_request(&self.directory);
+                // It may have been heard just now.
+                let is_heard = is_taken && self.has_heard().unwrap_or(false);
+                return if is_heard { Ok(()) } else { Err(why) };
             }
-            thread::sleep(LOOK);
+            self.rest(LOOK);
         }
-        Ok(())
     }
 
     /// Whether the run has taken the request and says so. A run that was started meanwhile takes it too, but as one
     /// that was meant for an earlier process.
     fn has_heard(&mut self) -> io::Result<bool> {
-        let is_taken = !journal::is_asked_to_stop(&self.directory)?;
         self.look();
+        // In this order: a run that is over has taken the request, or never will.
+        let is_taken = !journal::is_asked_to_stop(&self.directory)?;
         Ok(is_taken && (self.run.stopping.is_some() || self.run.end.is_some()))
     }
 
@@ -290,7 +311,10 @@ impl Watcher {
 
     fn death(&self) -> io::Error {
         let (directory, silence) = (self.directory.display(), self.last_sign());
-        let why = format!("{directory}: the run has died, or hangs: {silence}");
+        let why = match &self.unreadable {
+            Some(why) => format!("{why}; {silence}"),
+            None => format!("{directory}: the run has died, or hangs: {silence}"),
+        };
         io::Error::new(io::ErrorKind::TimedOut, why)
     }
 

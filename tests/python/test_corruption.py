@@ -301,6 +301,34 @@ def test_the_checkpointer_restores_no_damage_and_links_to_none(two):
     assert_same(state_at(2), pitstop.restore(two, 3))
 
 
+@pytest.mark.parametrize("again", [3, 4])
+def test_what_this_process_wrote_and_found_damaged_is_not_linked_to(run, again):
+    """A disk that rots changes no time. The damaged file was linked into the next checkpoint, which counted as saved."""
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        checkpointer.save(2, state_at(1)).result()
+        checkpointer.save(3, state_at(1)).result()
+        path = run / "step-3" / "model.safetensors"
+        disk.rot(path, path.stat().st_size - 1)
+        with pytest.raises(pitstop.CorruptCheckpointError):
+            checkpointer.restore(3)
+        checkpointer.save(again, state_at(1)).result()
+    assert_same(state_at(1), pitstop.restore(run, again))
+
+
+def test_a_step_that_was_damaged_is_protected_again_once_it_is_saved_anew(run):
+    """For the rest of the process it could be replaced without a word."""
+    with pitstop.AsyncCheckpointer(run) as checkpointer:
+        checkpointer.save(2, state_at(1)).result()
+        path = run / "step-2" / "model.safetensors"
+        disk.flip(path, path.stat().st_size - 1)
+        with pytest.raises(pitstop.CorruptCheckpointError):
+            checkpointer.restore(2)
+        checkpointer.save(2, state_at(2)).result()
+        with pytest.raises(pitstop.StepExistsError):
+            checkpointer.save(2, state_at(3))
+    assert_same(state_at(2), pitstop.restore(run, 2))
+
+
 def test_only_reads_no_more_than_was_asked_for(two):
     """Damage in other tensors is not looked for; damage in headers is."""
     path = two / "step-2" / "state.safetensors"

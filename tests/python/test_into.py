@@ -465,11 +465,105 @@ def test_arrays_that_share_memory_are_not_given_different_values(checkpointer, o
     assert_same(np.full(4, 7.0), memory)
 
 
-def test_tied_arrays_take_what_was_saved_apart_but_alike(checkpointer):
-    checkpointer.save(1, {"a": np.ones(4), "b": np.ones(4)})
+@pytest.mark.parametrize("verify", [True, False])
+def test_tied_arrays_take_what_was_saved_apart_but_alike(tmp_path, verify):
+    # Without verify they took anything: nobody knew the checksums.
+    pitstop.save(tmp_path / "alike", {"a": np.ones(4), "b": np.ones((2, 2))})
+    pitstop.save(tmp_path / "different", {"a": np.ones(4), "b": np.full((2, 2), 2.0)})
     memory = np.zeros(4)
-    checkpointer.resume(into={"a": memory, "b": memory})
+    target = {"a": memory, "b": memory.reshape(2, 2)}
+    with pytest.raises(pitstop.StateMismatchError, match=r"b \(shares memory with a"):
+        pitstop.restore(tmp_path / "different", into=target, verify=verify)
+    assert_same(np.zeros(4), memory)
+    pitstop.restore(tmp_path / "alike", into=target, verify=verify)
     assert_same(np.ones(4), memory)
+
+
+@pytest.mark.parametrize("turned", [lambda memory: memory.T, lambda memory: memory[::-1, ::-1]])
+def test_the_same_bytes_in_another_order_are_different_values(checkpointer, turned):
+    # What was filled last won, in silence.
+    values = np.arange(1.0, 5.0).reshape(2, 2)
+    checkpointer.save(1, {"a": values, "b": values.copy()})
+    memory = np.zeros((2, 2))
+    with pytest.raises(pitstop.StateMismatchError, match="shares memory with"):
+        checkpointer.resume(into={"a": memory, "b": turned(memory)})
+    assert not memory.any()
+
+
+def halves(whole):
+    return {"whole": whole, "left": whole[:4], "right": whole[4:]}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        lambda memory: {"whole": np.zeros(8), "left": memory[:4], "right": memory[:4]},
+        lambda memory: {"whole": memory, "left": memory[1:5], "right": np.zeros(4)},
+        lambda memory: {"whole": memory, "left": memory[3::-1], "right": np.zeros(4)},
+        lambda memory: {"whole": memory, "left": memory[4:], "right": memory[:4]},
+    ],
+    ids=["one_for_both", "shifted", "reversed", "exchanged"],
+)
+def test_views_of_one_array_are_not_given_the_values_of_others(checkpointer, target):
+    # All of them were saved as one array, and so everything they shared was taken to be alike.
+    checkpointer.save(1, halves(np.arange(1.0, 9.0)))
+    memory = np.zeros(8)
+    with pytest.raises(pitstop.StateMismatchError, match="shares memory with"):
+        checkpointer.resume(into=target(memory))
+    assert not memory.any()
+
+
+def test_tied_arrays_are_not_given_to_arrays_that_overlap(checkpointer):
+    tied = np.arange(1.0, 5.0)
+    checkpointer.save(1, {"a": tied, "b": tied})
+    memory = np.zeros(5)
+    with pytest.raises(pitstop.StateMismatchError, match=r"b \(shares memory with a"):
+        checkpointer.resume(into={"a": memory[:4], "b": memory[1:]})
+    assert not memory.any()
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        np.zeros((4, 6)),
+        np.zeros((4, 9))[:, :6],
+        np.zeros((6, 4)).T,
+        np.zeros((4, 6))[::-1, ::-1],
+        np.zeros((8, 12))[::2, ::2],
+        np.zeros((4, 6), ">f8"),
+    ],
+    ids=["same", "padded", "fortran", "reversed", "strided", "big_endian"],
+)
+def test_views_are_filled_where_they_share_memory_as_they_did(checkpointer, whole):
+    def views(whole):
+        return {
+            "whole": whole,
+            "again": whole,
+            "row": whole[1],
+            "columns": whole[:, 2:4],
+            "turned": whole.T,
+            "corner": whole[2:, ::-2],
+            "even": whole[::2],
+        }
+
+    saved = views(np.arange(1.0, 25.0).reshape(4, 6))
+    target = views(whole)
+    checkpointer.save(1, saved)
+    checkpointer.resume(into=target)
+    for name, values in saved.items():
+        np.testing.assert_array_equal(target[name], values, name)
+
+
+def test_views_between_each_other_are_filled_with_other_gaps(checkpointer):
+    # They share a stretch of memory, and not one byte of it.
+    def columns(matrix):
+        return {"first": matrix[:, 0], "second": matrix[:, 1]}
+
+    values = np.arange(1.0, 9.0).reshape(4, 2)
+    checkpointer.save(1, columns(values))
+    matrix = np.zeros((4, 3))
+    checkpointer.resume(into=columns(matrix))
+    np.testing.assert_array_equal(matrix, np.column_stack([values, np.zeros(4)]))
 
 
 def test_an_object_in_two_places_is_not_given_two_states(checkpointer):

@@ -128,6 +128,9 @@ def test_a_removed_lock_file_does_not_let_two_writers_in(run):
             second.save(2, {"n": 2}).result()
             with pytest.raises(pitstop.SaveError, match="locked by"):
                 first.save(3, {"n": 3}).result()
+            first.delete(2)
+            with pytest.raises(pitstop.DeleteError, match="locked by"):
+                first.wait()
         first.save(3, {"n": 3}).result()
         with pytest.raises(pitstop.DirectoryLockedError):
             pitstop.AsyncCheckpointer(run)

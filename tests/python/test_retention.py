@@ -276,3 +276,20 @@ def test_a_damaged_newest_does_not_cost_the_last_intact_one(run):
         checkpointer.save(3, {"w": np.full(50, 3)}).result()
         checkpointer.wait()
         assert checkpointer.restore()["w"][0] == 3
+
+
+def test_what_this_process_found_damaged_is_not_what_retention_keeps_instead_of_all_others(run):
+    """What it had written itself counted as intact for ever: all others were deleted."""
+    with pitstop.AsyncCheckpointer(run, retention=KeepBest("loss")) as checkpointer:
+        for step in (1, 2):
+            checkpointer.save(step, {"w": np.full(50, step)}, metrics={"loss": 1 / step}).result()
+        checkpointer.wait()
+        assert checkpointer.steps() == [2]
+        path = run / "step-2" / "state.safetensors"
+        disk.rot(path, path.stat().st_size - 1)
+        with pytest.raises(pitstop.CorruptCheckpointError):
+            checkpointer.restore(2)
+        checkpointer.save(3, {"w": np.full(50, 3)}, metrics={"loss": 1.0}).result()
+        checkpointer.wait()
+        assert 3 in checkpointer.steps()
+        assert checkpointer.restore()["w"][0] == 3

@@ -2,6 +2,7 @@
 
 import array
 import collections
+import threading
 
 import numpy as np
 import pitstop
@@ -77,19 +78,24 @@ def store(tmp_path_factory):
         yield checkpointer
 
 
+def through(store, state, **how):
+    """Saved and restored, each thread that runs the test at a step of its own."""
+    step = threading.get_ident()
+    store.save(step, state, overwrite=True)
+    return store.restore(step, **how)
+
+
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 @given(state=STATES)
 def test_any_nested_state_comes_back_bit_for_bit(store, state):
-    store.save(1, state, overwrite=True)
-    assert_same(state, store.restore(1))
+    assert_same(state, through(store, state))
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(entries=st.dictionaries(KEYS, arrays(), max_size=6))
 def test_arrays_under_any_keys_come_back(store, entries):
     state = {"model": entries, **{key: value for key, value in entries.items() if key != "model"}}
-    store.save(1, state, overwrite=True)
-    assert_same(state, store.restore(1))
+    assert_same(state, through(store, state))
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -97,18 +103,16 @@ def test_arrays_under_any_keys_come_back(store, entries):
 def test_any_views_of_one_memory_come_back_with_their_values(store, slices):
     base = np.arange(30, dtype=np.int32)
     state = {"views": [base[start:stop:step] for start, stop, step in slices]}
-    store.save(1, state, overwrite=True)
-    assert_same(state, store.restore(1))
+    assert_same(state, through(store, state))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(entries=st.dictionaries(st.text(max_size=6), arrays(), max_size=5), value=FLOATS)
 def test_into_fills_any_arrays_bit_for_bit(store, entries, value):
     state = {"arrays": entries, "value": value}
-    store.save(1, state, overwrite=True)
     target = {"arrays": {name: np.zeros_like(entry) for name, entry in entries.items()}, "value": None}
     filled = dict(target["arrays"])
-    store.restore(1, into=target)
+    through(store, state, into=target)
     assert_same(state, target)
     for name, entry in filled.items():
         assert target["arrays"][name] is entry

@@ -10,6 +10,7 @@ use super::{Array, Shown, incomplete, logical, unsupported};
 use crate::python::dlpack::Exchange;
 use crate::python::errors::Refusal;
 use crate::python::known::{once_imported, text, type_name};
+use crate::python::storages::Storages;
 use crate::python::tensor::{Extent, Memory, lend};
 use crate::state::{DType, count};
 
@@ -23,6 +24,8 @@ pub(in crate::python) struct Torch {
     strided: Py<PyAny>,
     from_dlpack: Py<PyAny>,
     exchange: Option<Exchange>,
+    /// `None`: each tensor is asked for its storage by calls, which takes half a microsecond.
+    storages: Option<Storages>,
     /// torch's element types with the stored one, and the extent of a further axis.
     dtypes: Vec<(Py<PyAny>, Element)>,
 }
@@ -166,6 +169,7 @@ impl Torch {
         let tensor = class("Tensor")?;
         Ok(Torch {
             exchange: Exchange::of(tensor.bind(module.py())),
+            storages: Storages::of(module, tensor.bind(module.py())),
             tensor,
             parameter: module.getattr("nn")?.getattr("Parameter")?.unbind(),
             module: module.getattr("nn")?.getattr("Module")?.unbind(),
@@ -210,7 +214,7 @@ impl Torch {
 
     /// Describes a plain tensor in host memory, in a tenth of the time. What it cannot speak for is left to the
     /// slow way, which also knows the reasons: [`Exchange`] shows the memory of a conjugated or negated tensor as
-    /// it lies, takes some types for others, and gives no address where there is no memory.
+    /// it lies, takes some types for others, and shows a tensor whose storage was freed as if it were there.
     fn describe_quickly<'py>(&self, tensor: &Bound<'py, PyAny>) -> Option<Array<'py>> {
         let py = tensor.py();
         let exchange = self.exchange.as_ref().filter(|_| self.is_plain(tensor))?;
@@ -222,28 +226,43 @@ impl Torch {
         if changed || element.packed > 1 {
             return None;
         }
+        let itemsize = element.itemsize();
+        if self.storages.is_none() && outgrows_storage(tensor, itemsize) {
+            return None;
+        }
         // Last, since other threads may run in the calls above, and give the tensor other memory.
         let raw = exchange.look(tensor).filter(|raw| raw.data != 0)?;
-        let itemsize = element.itemsize();
+        let memory = match &self.storages {
+            Some(storages) => Some(storages.look(tensor)?),
+            None => None,
+        };
         let strides = raw.strides.map(|strides| in_bytes(strides, itemsize));
-        element
+        let array = element
             .array(raw.data, raw.shape, strides, tensor.clone(), false)
-            .ok()
+            .ok()?;
+        let (low, high) = array.extent.bounds();
+        let lies_inside = memory.is_none_or(|memory| memory.start <= low && high <= memory.end);
+        lies_inside.then_some(array)
     }
 
     fn describe_slowly<'py>(&self, tensor: &Bound<'py, PyAny>) -> Result<Array<'py>, Refusal> {
         let py = tensor.py();
         self.refuse_special(tensor)?;
         let element = self.element(tensor)?;
+        // Before it is copied to the host, which would read what is not there.
+        if outgrows_storage(tensor, element.itemsize()) {
+            return Err(unsupported(
+                "a tensor that is larger than its storage, which was freed or made smaller, as FSDP does between \
+                 uses; gather it first",
+            ));
+        }
         let (host, copied) = on_host(tensor)?;
         let first: usize = host
             .call_method0(pyo3::intern!(py, "data_ptr"))?
             .extract()?;
         let shape: Vec<u64> = host.getattr(pyo3::intern!(py, "shape"))?.extract()?;
         if first == 0 && !shape.contains(&0) {
-            return Err(unsupported(
-                "a tensor without memory: its storage was freed, as FSDP does between uses; gather it first",
-            ));
+            return Err(unsupported("a tensor without memory"));
         }
         let contiguous: bool = host
             .call_method0(pyo3::intern!(py, "is_contiguous"))?
@@ -434,6 +453,33 @@ impl Torch {
             .bind(tensor.py())
             .call1((tensor, requires_grad))
     }
+}
+
+/// Whether a tensor has elements beyond the end of its storage, since that was freed or made smaller: torch lets that
+/// happen, and still gives an address. No tensor does of which that cannot be asked: one without a storage of its
+/// own, as in transforms of `torch.func`, or on a device where storages may not know their size.
+fn outgrows_storage(tensor: &Bound<'_, PyAny>, itemsize: usize) -> bool {
+    let py = tensor.py();
+    let asked = || -> PyResult<bool> {
+        let is_cpu = tensor.getattr(pyo3::intern!(py, "is_cpu"))?;
+        if !(is_cpu.is_truthy()? || tensor.getattr(pyo3::intern!(py, "is_cuda"))?.is_truthy()?) {
+            return Ok(false);
+        }
+        let shape: Vec<u64> = tensor.getattr(pyo3::intern!(py, "shape"))?.extract()?;
+        if shape.contains(&0) {
+            return Ok(false);
+        }
+        let strides = tensor.call_method0(pyo3::intern!(py, "stride"))?;
+        let strides: Vec<i64> = strides.extract()?;
+        let offset = tensor.call_method0(pyo3::intern!(py, "storage_offset"))?;
+        let offset: u64 = offset.extract()?;
+        let storage = tensor.call_method0(pyo3::intern!(py, "untyped_storage"))?;
+        let nbytes = storage.call_method0(pyo3::intern!(py, "nbytes"))?;
+        let nbytes: u64 = nbytes.extract()?;
+        let (_, end) = crate::state::reach(i128::from(offset), 1, &shape, &strides);
+        Ok(end.saturating_mul(itemsize as i128) > i128::from(nbytes))
+    };
+    asked().unwrap_or(false)
 }
 
 /// The tensor in host memory, as its bytes say what its values are; and whether that took a copy.

@@ -1,10 +1,13 @@
 //! Comparing: what becomes of each object, and which names do not fit.
 
+mod place;
+
 use std::collections::HashMap;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
+use self::place::Filled;
 use super::Fill;
 use super::contents::{
     array_of, fields_of, grows, is_fillable, is_plain, items_of, leaf_names, peeled, refuse_cycles,
@@ -16,6 +19,8 @@ use crate::python::build::Builder;
 use crate::python::errors::{self, Mismatch};
 use crate::python::flatten::{has_state, key_node};
 use crate::python::known::{join, type_name};
+use crate::python::waiting::beside;
+use crate::snapshot::{self, ReadError};
 use crate::state::{Node, Tensor, TensorRef};
 
 /// What is to be done.
@@ -45,13 +50,14 @@ pub(super) fn plan<'py>(
         keys: Builder::new(py, tensors, &[], Vec::new(), None)?,
         partial,
         writes: Vec::new(),
+        filled: Vec::new(),
         fresh: Vec::new(),
         mismatch: Mismatch::default(),
         met: HashMap::new(),
         warnings: Vec::new(),
     };
     let fill = planner.plan(target, saved, "", Names::Exact)?;
-    planner.refuse_conflicts();
+    planner.refuse_conflicts(py)?;
     if !planner.mismatch.is_empty() {
         return Err(planner.mismatch.into_error(py, "into"));
     }
@@ -81,6 +87,8 @@ struct Planner<'py, 'a> {
     /// Only a part of the checkpoint is to be restored; what has no counterpart stays.
     partial: bool,
     writes: Vec<Write<'py>>,
+    /// All arrays that are filled, by reading or by copying.
+    filled: Vec<Filled>,
     fresh: Vec<Node>,
     mismatch: Mismatch,
     /// Objects that were met, by address.
@@ -181,16 +189,17 @@ impl<'py> Planner<'py, '_> {
     }
 
     /// Arrays that share memory cannot both be filled, unless with the same bytes.
-    fn refuse_conflicts(&mut self) {
-        let mut order: Vec<usize> = (0..self.writes.len()).collect();
-        order.sort_by_key(|&i| self.writes[i].array.extent.bounds());
-        for (rank, &i) in order.iter().enumerate() {
-            let one = &self.writes[i];
-            for other in order[rank + 1..].iter().map(|&j| &self.writes[j]) {
-                if !one.array.extent.overlaps(&other.array.extent) {
+    fn refuse_conflicts(&mut self, py: Python<'py>) -> PyResult<()> {
+        self.filled.sort_by(|one, other| {
+            let by_place = one.extent.bounds().cmp(&other.extent.bounds());
+            one.memory.cmp(&other.memory).then(by_place)
+        });
+        for (rank, one) in self.filled.iter().enumerate() {
+            for other in &self.filled[rank + 1..] {
+                if one.memory != other.memory || !one.extent.overlaps(&other.extent) {
                     break;
                 }
-                if !self.agree(one, other) {
+                if !self.agree(py, one, other)? {
                     let conflict = "shares memory with";
                     self.mismatch.mismatched.push(format!(
                         "{} ({conflict} {}, which was saved with other values)",
@@ -199,18 +208,19 @@ impl<'py> Planner<'py, '_> {
                 }
             }
         }
+        Ok(())
     }
 
-    /// Whether two arrays over the same memory were saved as one, or with the same bytes.
-    fn agree(&self, one: &Write<'py>, other: &Write<'py>) -> bool {
-        if one.leaf.index == other.leaf.index {
-            return true;
+    /// Whether two arrays over the same memory were saved as one in the same way, or with the same bytes.
+    fn agree(&self, py: Python<'py>, one: &Filled, other: &Filled) -> PyResult<bool> {
+        if one.index == other.index {
+            return Ok(one.place.agrees(&other.place));
         }
-        let checksum = |write: &Write<'py>| self.tensors[write.leaf.index].checksum;
-        let whole = one.leaf.view.is_none() && other.leaf.view.is_none();
-        let same_place = one.array.extent.bounds() == other.array.extent.bounds();
-        let unknown = checksum(one).is_none() || checksum(other).is_none();
-        whole && same_place && (unknown || checksum(one) == checksum(other))
+        let whole = one.whole && other.whole;
+        if !whole || one.place != other.place {
+            return Ok(false);
+        }
+        are_alike(py, &self.tensors[one.index], &self.tensors[other.index])
     }
 
     fn fresh(&mut self, saved: &Node) -> Fill<'py> {
@@ -295,7 +305,10 @@ impl<'py> Planner<'py, '_> {
             let what = format!("{what}, whose elements share memory");
             return Ok(self.mismatch(target, saved, name, names, &what));
         }
+        let tensor = &self.tensors[leaf.index];
         if array.copied {
+            let filled = Filled::elsewhere(target, leaf, tensor, name)?;
+            self.filled.push(filled);
             let host = TensorRef {
                 kind: array.kind.clone(),
                 ..leaf.clone()
@@ -309,10 +322,11 @@ impl<'py> Planner<'py, '_> {
             let what = format!("{what}, read-only");
             return Ok(self.mismatch(target, saved, name, names, &what));
         }
+        self.filled
+            .push(Filled::on_host(&array, leaf, tensor, name));
         self.writes.push(Write {
             leaf: leaf.clone(),
             array,
-            name: name.to_owned(),
         });
         Ok(Fill::Keep(target.clone()))
     }
@@ -491,4 +505,28 @@ fn takes_the_place(target: &Bound<'_, PyAny>, saved: &Node, tensors: &[Tensor]) 
         Node::List(_) | Node::Tuple(_) | Node::Set(_) | Node::Dict(_) => false,
         _ => true,
     }
+}
+
+/// Whether two tensors were saved with the same bytes. They are read if their checksums are not at hand, as with
+/// `verify=False`.
+fn are_alike(py: Python<'_>, one: &Tensor, other: &Tensor) -> PyResult<bool> {
+    if let (Some(one), Some(other)) = (one.checksum, other.checksum) {
+        return Ok(one == other);
+    }
+    let read = beside(py, |stop| {
+        let pair = [one, other];
+        let mut bytes = pair.map(|tensor| vec![0u8; tensor.nbytes() as usize]);
+        let targets = pair
+            .into_iter()
+            .zip(&mut bytes)
+            .map(|(tensor, into)| snapshot::Target { tensor, into })
+            .collect();
+        snapshot::load_into(targets, stop).map(|()| bytes[0] == bytes[1])
+    })?;
+    read.map_err(|error| match error {
+        ReadError::Io { source, .. } => errors::os_error(py, &source),
+        damaged @ ReadError::Damaged { .. } => {
+            errors::named(py, "CorruptCheckpointError", &damaged.to_string())
+        }
+    })
 }

@@ -15,8 +15,6 @@ use crate::state::{Tensor, TensorRef};
 pub(super) struct Write<'py> {
     pub(super) leaf: TensorRef,
     pub(super) array: Array<'py>,
-    /// Its name, for errors.
-    pub(super) name: String,
 }
 
 /// One array to fill, apart from Python.
@@ -31,7 +29,7 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn new(write: &Write<'_>, tensors: &[Tensor]) -> Job {
-        let Write { leaf, array, .. } = write;
+        let Write { leaf, array } = write;
         let direct = array.strides.is_none() && !array.big_endian && leaf.view.is_none();
         Job {
             leaf: leaf.clone(),

@@ -6,7 +6,7 @@
 //! loop once that runs Python code again.
 
 use std::ffi::c_long;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -38,9 +38,8 @@ pub(super) struct Kill {
     signalled: AtomicBool,
     /// The renderer is being closed, and whoever closes it tells of a kill: nothing else is interrupted.
     over: AtomicBool,
-    /// Address of the exception that was being handled when the renderer was opened, or of `None`: it may be that of the
-    /// kill of another run, in whose handler this one goes on.
-    outer: AtomicUsize,
+    /// The kill of another run, in whose handler this one goes on.
+    outer: Mutex<Option<Py<PyAny>>>,
     way: OnceLock<Way>,
     /// Held, by threads of Python only, by whoever tells the training, so that it hears of a kill once.
     turn: Mutex<()>,
@@ -61,7 +60,7 @@ impl Kill {
             heard: AtomicU32::new(0),
             signalled: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            outer: AtomicUsize::new(0),
+            outer: Mutex::default(),
             way: OnceLock::new(),
             turn: Mutex::default(),
         })
@@ -97,16 +96,20 @@ impl Kill {
             return Ok(());
         }
         let handled = handled(py)?;
-        let is_outer = handled.as_ptr().addr() == self.outer.load(Ordering::Relaxed);
-        if !is_outer && handled.is_instance(&class(py)?)? {
+        if handled.is_instance(&class(py)?)? && !self.is_outer(&handled) {
             return Ok(());
         }
         Err(self.raised(py))
     }
 
+    fn is_outer(&self, handled: &Bound<'_, PyAny>) -> bool {
+        let outer = lock(handled.py(), &self.outer);
+        outer.as_ref().is_some_and(|outer| handled.is(outer))
+    }
+
     /// The exception, to be raised in this thread. The training has heard of it then, and is not interrupted any more.
     pub(super) fn raised(&self, py: Python<'_>) -> PyErr {
-        let turn = self.take_turn(py);
+        let turn = lock(py, &self.turn);
         self.heard
             .store(self.asked.load(Ordering::Acquire), Ordering::Release);
         if let Some(Way::Thread(thread, number)) = self.way.get()
@@ -120,22 +123,18 @@ impl Kill {
 
     /// From now on nothing is interrupted.
     pub(super) fn end(&self, py: Python<'_>) {
-        let _turn = self.take_turn(py);
+        let _turn = lock(py, &self.turn);
         self.over.store(true, Ordering::Release);
         if let Some(Way::Thread(_, number)) = self.way.get() {
             raise_in(*number, None);
         }
+        let outer = lock(py, &self.outer).take();
+        drop(outer);
     }
 
     /// As `end`, where Python must not be called. An exception that is on its way to another thread stays so.
     pub(super) fn end_quietly(&self) {
         self.over.store(true, Ordering::Release);
-    }
-
-    fn take_turn(&self, py: Python<'_>) -> MutexGuard<'_, ()> {
-        self.turn
-            .lock_py_attached(py)
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a kill, and raises it in the thread of that number; until the renderer is closed.
@@ -147,7 +146,7 @@ impl Kill {
                     thread::sleep(MOMENT);
                 }
             });
-            let _turn = self.take_turn(py);
+            let _turn = lock(py, &self.turn);
             if !self.is_over() && self.is_unheard() {
                 self.heard
                     .store(self.asked.load(Ordering::Acquire), Ordering::Release);
@@ -158,14 +157,21 @@ impl Kill {
     }
 }
 
+fn lock<'a, T>(py: Python<'_>, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
+    let guard = mutex.lock_py_attached(py);
+    guard.unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Sees to it that a kill reaches the thread that this is called in. Returns what is to be removed in the end.
 pub(super) fn reach(
     py: Python<'_>,
     kill: &Arc<Kill>,
     interrupter: Option<Interrupter>,
 ) -> PyResult<Option<Py<Handler>>> {
-    kill.outer
-        .store(handled(py)?.as_ptr().addr(), Ordering::Relaxed);
+    let outer = handled(py)?;
+    if outer.is_instance(&class(py)?)? {
+        *lock(py, &kill.outer) = Some(outer.unbind());
+    }
     match Handler::install(py, kill, interrupter)? {
         Some(handler) => {
             if cfg!(unix) {

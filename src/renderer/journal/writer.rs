@@ -3,7 +3,6 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::time::SystemTime;
 
 use super::pending::{Pending, Urgency};
 use super::{EVENTS, Line, open};
@@ -106,8 +105,8 @@ impl Writer {
             return;
         }
         self.beat = now;
-        // Only the owner of a file may do this; where it is not to be had, what is written is sign enough.
-        let _ = self.file.set_modified(SystemTime::now());
+        // Where it is not to be had, what is written is sign enough.
+        let _ = touch(&self.file);
     }
 
     fn interval(&self, now: f64) -> f64 {
@@ -148,4 +147,27 @@ fn is_torn(file: &mut File) -> io::Result<bool> {
     file.seek(SeekFrom::End(-1))?;
     file.read_exact(&mut last)?;
     Ok(last != *b"\n")
+}
+
+/// Sets the time of the last change to now, by the clock of the file system. Whoever may write to the file may do that,
+/// while another time is for its owner only.
+#[cfg(unix)]
+fn touch(file: &File) -> io::Result<()> {
+    use rustix::fs::{Timespec, Timestamps, UTIME_NOW, futimens};
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_NOW,
+    };
+    Ok(futimens(
+        file,
+        &Timestamps {
+            last_access: now,
+            last_modification: now,
+        },
+    )?)
+}
+
+#[cfg(not(unix))]
+fn touch(file: &File) -> io::Result<()> {
+    file.set_modified(std::time::SystemTime::now())
 }

@@ -22,7 +22,7 @@ const TITLES: [&str; 7] = [
 ];
 
 /// What there is to say of a run that is over, as lines without line breaks; none if it is not. What is a table fits
-/// into so many columns.
+/// into so many columns, if each character takes one.
 pub(crate) fn summary_lines(run: &RunState, columns: Option<usize>) -> Vec<String> {
     let Some(end) = &run.end else {
         return Vec::new();

@@ -242,6 +242,10 @@ impl Hold {
         let Some(capture) = &self.capture else {
             return Ok(true);
         };
+        if self.screen.load(Ordering::SeqCst) == LEAVING {
+            // Whoever is at it has not left yet: this would go to the screen that disappears.
+            return Ok(false);
+        }
         let begin = Instant::now();
         let copied = signals::without_job_control(|| {
             if self.screen.load(Ordering::SeqCst) == OURS {

@@ -221,6 +221,38 @@ fn lines_do_not_wait_for_ever_for_a_run_that_has_died() {
 }
 
 #[test]
+fn a_machine_that_was_asleep_has_not_killed_the_run() {
+    let directory = run(&[(0.5, start())]);
+    touch(&directory, 1000.0);
+    let mut watching = watcher(&directory);
+    // What a loaded machine takes longer is none of that.
+    for _ in 0..1000 {
+        watching.forgive(0.9);
+    }
+    assert!(watching.has_died(1301.0));
+    watching.forgive(3600.0);
+    assert!(!watching.has_died(4900.0) && !watching.is_silent(4660.0));
+    assert!(watching.has_died(4901.0));
+}
+
+#[test]
+fn a_run_whose_events_cannot_be_read_is_not_called_dead_while_it_touches_them() {
+    let directory = run(&[(0.5, start())]);
+    touch(&directory, 1.0);
+    let mut watching = watcher(&directory);
+    let events = directory.path().join(EVENTS);
+    fs::remove_file(&events).unwrap();
+    fs::create_dir(&events).unwrap();
+    watching.look();
+    assert!(!watching.has_died(now()));
+    let why = watching.death().to_string();
+    assert!(
+        why.contains("events.jsonl: ") && !why.contains("has died"),
+        "{why}"
+    );
+}
+
+#[test]
 fn a_run_that_may_be_resumed_soon_has_not_died() {
     let directory = run(&[(0.5, start())]);
     touch(&directory, 0.5);

@@ -159,6 +159,15 @@ def test_into_replaces_arrays_that_cannot_be_filled(tmp_path):
     assert state["step"] == 4
 
 
+def test_into_replaces_one_array_in_two_places_by_two(tmp_path):
+    pitstop.save(tmp_path / "c", {"params": jnp.ones(3), "target": jnp.zeros(3)})
+    array = jnp.full(3, 7.0)
+    state = {"params": array, "target": array}
+    pitstop.restore(tmp_path / "c", into=state)
+    assert_same_array(jnp.ones(3), state["params"])
+    assert_same_array(jnp.zeros(3), state["target"])
+
+
 def test_a_mismatch_of_shape_or_dtype_is_named(tmp_path):
     pitstop.save(tmp_path / "c", {"params": {"first": jnp.ones(3), "second": jnp.ones(3)}})
     state = {"params": {"first": jnp.zeros(4), "second": jnp.zeros(3, jnp.bfloat16)}}

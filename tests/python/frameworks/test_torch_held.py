@@ -27,7 +27,12 @@ print(json.dumps(torch_kinds.outcomes(sys.argv[3:])))
 @pytest.mark.skipif(not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="of torch 2.10 and later")
 @pytest.mark.parametrize(
     ("hidden", "modes"),
-    [("none", ["plain", "device", "inference"]), ("version", ["plain"]), ("function", [])],
+    [
+        ("none", ["plain", "device", "inference"]),
+        ("storage", ["plain", "device", "inference"]),
+        ("version", ["plain"]),
+        ("function", []),
+    ],
 )
 def test_the_quick_way_to_look_at_tensors_and_the_slow_one_agree_on_every_kind(hidden, modes):
     slow = json.loads(child.run(PROGRAM, Path(torch_kinds.__file__).parent, hidden, *modes))
@@ -41,7 +46,7 @@ def test_kinds_that_only_look_like_plain_tensors_keep_their_values():
         assert found[f"{name}, plain"][-1] == bits, name
     conjugated = torch.view_as_real(torch_kinds.COMPLEX.conj().resolve_conj())
     assert found["conjugated, plain"][-1] == conjugated.view(torch.uint8).flatten().tolist()
-    for name in ("freed", "torch.int4", "meta", "sparse", "quantized", "nested"):
+    for name in (*torch_kinds.OUTGROWN, "torch.int4", "meta", "sparse", "quantized", "nested"):
         assert "Error" in found[f"{name}, plain"], name
 
 

@@ -25,10 +25,33 @@ def fake():
         return torch.ones(3)
 
 
-def freed():
-    tensor = torch.ones(3)
-    tensor.untyped_storage().resize_(0)
+def shrunk(tensor, nbytes):
+    """A tensor whose storage was made smaller behind it, or freed."""
+    tensor.untyped_storage().resize_(nbytes)
     return tensor
+
+
+# Tensors that reach beyond their storage. Behind an offset, the address of one that was freed is not null.
+OUTGROWN = {
+    "freed": lambda: shrunk(torch.ones(3), 0),
+    "freed behind an offset": lambda: shrunk(torch.ones(8)[4:], 0),
+    "freed and transposed": lambda: shrunk(torch.ones(8).view(2, 4).t()[1:], 0),
+    "freed and expanded": lambda: shrunk(torch.ones(8)[4:5].expand(4), 0),
+    "freed and conjugated": lambda: shrunk(torch.ones(8, dtype=torch.complex64)[4:].conj(), 0),
+    "shrunk": lambda: shrunk(torch.ones(8), 4),
+    "shrunk by one byte": lambda: shrunk(torch.ones(8), 31),
+    "shrunk behind an offset": lambda: shrunk(torch.ones(8)[4:], 16),
+    "shrunk and with gaps": lambda: shrunk(torch.ones(8)[::3], 24),
+}
+# Tensors that a storage that was made smaller still holds.
+HELD = {
+    "empty and freed": lambda: shrunk(torch.ones(8)[3:3], 0),
+    "up to the end": lambda: shrunk(torch.ones(8)[2:4], 16),
+    "up to the end with gaps": lambda: shrunk(torch.ones(8)[::3], 28),
+    "up to the end, expanded": lambda: shrunk(torch.ones(8)[3:4].expand(5), 16),
+    "up to the end, transposed": lambda: shrunk(torch.ones(8).view(4, 2)[1:3].t(), 24),
+    "scalar at the end": lambda: shrunk(torch.ones(8)[3], 16),
+}
 
 
 def nested(**how):
@@ -73,7 +96,8 @@ KINDS = {
     "lazy clone": lambda: torch._lazy_clone(BASE),
     "inference": lambda: torch.inference_mode()(lambda: torch._neg_view(torch.ones(2)))(),
     "zero": lambda: torch._efficientzerotensor(3),
-    "freed": freed,
+    **OUTGROWN,
+    **HELD,
     "subclass": lambda: torch.ones(2).as_subclass(Subclass),
     "without values yet": nn.UninitializedParameter,
     "sparse": lambda: torch.eye(3).to_sparse(),
@@ -121,7 +145,10 @@ def outcomes(modes):
 
 
 def hide_exchange(how):
-    """Makes torch one that offers its quick way to look at tensors not at all, or in another version."""
+    """Makes torch one that offers its quick ways to look at tensors not at all, or in another version."""
+    if how == "storage":
+        torch.Tensor._cdata = None  # so that the memory of storages is asked for by calls
+        return
     if how == "none":
         del torch.Tensor.__dlpack_c_exchange_api__
         return

@@ -60,7 +60,7 @@ class Terminal:
             first,
             rest,
             dimensions=(lines, columns),
-            env=environment | {"TERM": "xterm-256color"} | (env or {}),
+            env=environment | {"TERM": "xterm-256color", "PYTHON_COLORS": "0"} | (env or {}),
             maxread=1 << 16,
         )
         self.program.delaybeforesend = None
