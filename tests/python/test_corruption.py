@@ -303,7 +303,7 @@ def test_the_checkpointer_restores_no_damage_and_links_to_none(two):
 
 @pytest.mark.parametrize("again", [3, 4])
 def test_what_this_process_wrote_and_found_damaged_is_not_linked_to(run, again):
-    """A disk that rots changes no time. The damaged file was linked into the next checkpoint, which counted as saved."""
+    """A disk that rots changes no times. The next checkpoint was a link to the damage, and counted."""
     with pitstop.AsyncCheckpointer(run) as checkpointer:
         checkpointer.save(2, state_at(1)).result()
         checkpointer.save(3, state_at(1)).result()

@@ -126,9 +126,14 @@ def test_leaving_with_on_an_exception_does_not_hide_it_behind_a_failed_save(run)
 def test_leaving_with_on_what_nobody_is_shown_raises_a_failed_save(run, leaving):
     """It was a note of `SystemExit`, which Python does not print: the exit code was 0."""
     checkpointer = pitstop.AsyncCheckpointer(run)
-    with pytest.raises(pitstop.SaveError, match="step 2") as caught, removed(run), checkpointer:
-        checkpointer.save(2, state_at(2))
-        raise leaving
+
+    def train():
+        with checkpointer:
+            checkpointer.save(2, state_at(2))
+            raise leaving
+
+    with removed(run), pytest.raises(pitstop.SaveError, match="step 2") as caught:
+        train()
     assert caught.value.__context__ is leaving
 
 
