@@ -546,6 +546,11 @@ impl AsyncCheckpointer {
         traceback: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
         let _ = (exc_type, traceback);
+        let is_here = self.core.as_ref().is_none_or(|core| core.is_here());
+        // A forked child that goes its own way, as by `sys.exit`, has nothing to close.
+        if !is_here && !exc.is_none() {
+            return Ok(false);
+        }
         leave(exc, self.close(py))
     }
 
