@@ -126,6 +126,7 @@ lint-python: $(VENV)/pitstop-$(VERSION)
 	$(BIN)/mypy --strict
 	$(BIN)/python -m mypy.stubtest pitstop._native
 	$(BIN)/python tests/mutations/run.py --check
+	$(BIN)/python tests/model/mutations.py --check
 
 # pyo3 lives in one room, clap in another, ratatui in a third, and a Rust user with default features gets no Python, no
 # async runtime and no terminal code.

@@ -13,7 +13,7 @@ mod transfer;
 mod verify;
 mod writer;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,8 +24,8 @@ use crate::commit::{
 use crate::format::MANIFEST;
 use crate::snapshot::Arena;
 use crate::state::State;
-use crate::storage::{Local, Lock, LockError, Storage};
-use writer::{Links, Saved};
+use crate::storage::{FileVersion, Local, Lock, LockError, Storage};
+use writer::{Links, Saved, Versions};
 
 pub use compare::{Changed, Comparison, TensorChange, compare};
 pub use error::RestoreError;
@@ -118,15 +118,15 @@ pub struct FileCheckpointer {
 struct Memory {
     /// The checkpoint that was saved last.
     last: Option<Saved>,
-    /// Steps known to be intact: written, or read in full, by this checkpointer.
-    intact: BTreeSet<u64>,
+    /// Steps known to be intact: written, or read in full, by this checkpointer; and their files as they were then.
+    intact: BTreeMap<u64, Versions>,
     /// Steps whose checkpoints were found damaged since they were written.
     damaged: BTreeSet<u64>,
 }
 
 impl Memory {
-    fn note_intact(&mut self, step: u64) {
-        self.intact.insert(step);
+    fn note_intact(&mut self, step: u64, files: Versions) {
+        self.intact.insert(step, files);
         self.damaged.remove(&step);
     }
 }
@@ -265,8 +265,8 @@ impl FileCheckpointer {
         match saved {
             Ok(saved) => {
                 let mut memory = self.memory();
+                memory.note_intact(step, saved.versions.clone());
                 memory.last = Some(saved);
-                memory.note_intact(step);
                 drop(memory);
                 self.prune(step, retention.as_ref().unwrap_or(&self.options.retention));
                 Ok(())
@@ -303,21 +303,49 @@ impl FileCheckpointer {
     /// damage in it would spread.
     fn newest_intact(&self) -> Option<Saved> {
         let intact = self.memory().intact.clone();
-        intact.into_iter().rev().find_map(|step| {
+        intact.into_iter().rev().find_map(|(step, versions)| {
             let path = self.run.path(step);
             let (manifest, _) = reader::open(self.run.storage().as_ref(), &path, true).ok()?;
             Some(Saved {
                 manifest,
                 expected: Vec::new(),
                 synced: false,
-                versions: HashMap::new(),
+                versions,
             })
         })
     }
 
     /// Remembers that all of a checkpoint was read and found intact, so that later saves may link to it.
     pub fn note_intact(&self, step: u64) {
-        self.memory().note_intact(step);
+        let files = self.versions(step);
+        self.memory().note_intact(step, files);
+    }
+
+    /// The files of a checkpoint as they are now, where the storage tells.
+    fn versions(&self, step: u64) -> Versions {
+        let (storage, path) = (self.run.storage(), self.run.path(step));
+        let version = |name: String| {
+            let version = storage.version(&path.join(&name)).ok().flatten()?;
+            Some((name, version))
+        };
+        let entries = storage.list(&path).unwrap_or_default();
+        let names = entries
+            .into_iter()
+            .filter_map(|entry| entry.name.into_string().ok());
+        names.filter_map(version).collect()
+    }
+
+    /// Whether a checkpoint is known to be intact, and nobody has had a hand in its files since.
+    fn is_known_intact(&self, step: u64) -> bool {
+        let known = self.memory().intact.get(&step).cloned();
+        known.is_some_and(|files| {
+            let path = self.run.path(step);
+            let is_as_it_was = |(name, version): (&String, &FileVersion)| {
+                let now = self.run.storage().version(&path.join(name));
+                matches!(now, Ok(Some(now)) if now == *version)
+            };
+            files.iter().all(is_as_it_was)
+        })
     }
 
     /// Remembers that a checkpoint was found damaged: nothing that was known counts any more, since others may share

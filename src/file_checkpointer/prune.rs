@@ -92,7 +92,7 @@ impl FileCheckpointer {
     /// Whether one of the steps is intact, and still all there; those that this checkpointer did not write
     /// are read to find out.
     fn any_intact(&self, steps: &[u64]) -> bool {
-        let is_known = |step: &&u64| self.memory().intact.contains(step);
+        let is_known = |step: &&u64| self.is_known_intact(**step);
         let (known, others): (Vec<u64>, Vec<u64>) = steps.iter().partition(is_known);
         let still_there = |&step: &u64| self.run.has_all_files(step);
         known.iter().any(still_there) || others.iter().rev().any(|&step| self.is_intact(step))

@@ -68,6 +68,7 @@ impl Ticket {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if at_most == Reads::Nothing && left != Some(Duration::ZERO) {
                 self.awaited.store(true, Ordering::Relaxed);
+                self.changed.notify_all();
             }
             reads = match left {
                 None => self
@@ -82,6 +83,20 @@ impl Ticket {
             };
         }
         true
+    }
+
+    /// Waits until somebody waits for the save to read nothing any more, but no longer than `timeout`.
+    pub(super) fn wait_awaited(&self, timeout: Duration) {
+        let begun = Instant::now();
+        let mut reads = self.lock();
+        while !self.is_awaited() {
+            let left = timeout.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.changed.wait_timeout(reads, left);
+            reads = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Whether somebody waits until the save reads nothing any more.

@@ -29,6 +29,10 @@ pub(super) struct Site<'a> {
     pub(super) links: &'a Links,
 }
 
+/// A save that is to find out who changes deferred tensors too early gives them so long to do it, unless the training
+/// waits for the copy before.
+const CHECK: Duration = Duration::from_secs(1);
+
 /// After so many saves in a row that could not link a file, none is tried any more.
 const ATTEMPTS: u32 = 3;
 
@@ -76,8 +80,11 @@ pub(super) struct Saved {
     pub(super) synced: bool,
     /// Its files as they were written or linked here, by name, where that is known: what has their names by now
     /// may be something else.
-    pub(super) versions: HashMap<String, FileVersion>,
+    pub(super) versions: Versions,
 }
+
+/// Files by name, as they were once.
+pub(super) type Versions = HashMap<String, FileVersion>;
 
 /// A checkpoint whose unchanged files may be linked, and where it is.
 pub(super) type Previous<'a> = Option<(&'a Path, &'a Saved)>;
@@ -160,12 +167,22 @@ fn settle(
     ticket: &Ticket,
 ) -> io::Result<State> {
     if let Some((arena, limit)) = room {
+        // Their checksums were computed in the call that saves, to find out who changes them before he may.
+        let are_checked = |(tensor, &deferred): (&Tensor, &bool)| {
+            deferred && tensor.checksum.is_some() && matches!(tensor.data, Data::Memory(_))
+        };
+        let is_check = state.tensors.iter().zip(deferred).any(are_checked);
         let how = Capture {
             arena,
             limit,
             expected,
             deferred,
-            rest_copied: &|| ticket.reads_only(Reads::Deferred),
+            rest_copied: &|| {
+                ticket.reads_only(Reads::Deferred);
+                if is_check {
+                    ticket.wait_awaited(CHECK);
+                }
+            },
             is_awaited: &|| ticket.is_awaited(),
         };
         state = capture(state, how)?;
@@ -220,7 +237,7 @@ fn prepare(
 }
 
 /// What the files are, now that they are written and hidden: nobody else has had a hand in them.
-fn versions(site: &Site<'_>, staged: &str, plan: &Plan) -> HashMap<String, FileVersion> {
+fn versions(site: &Site<'_>, staged: &str, plan: &Plan) -> Versions {
     let version = |file: &PlannedFile| {
         let path = site.parent.join(staged).join(&file.name);
         let version = site.storage.version(&path).ok().flatten()?;

@@ -48,8 +48,9 @@ use crate::storage::LockError;
 ///         up to 128 checkpoints share a file, and damage to it. With ``False`` no two share anything. Where files
 ///         cannot be linked, as on some network file systems, all are written each time; a warning is logged.
 ///     fsync: Make every save durable. Without, a power cut may lose checkpoints that were reported as saved.
-///     check_deferred: For debugging: compute the checksums of what is deferred before ``save`` returns, so that
-///         the save fails, naming the tensor, if that is changed before it is copied.
+///     check_deferred: For debugging: compute the checksums of what is deferred before ``save`` returns, and copy it
+///         when the training waits for that, or a second later, so that the save fails, naming the tensor, if that
+///         was changed before.
 ///     interval: When ``should_save`` says so: ``EverySteps(500)``, ``EveryMinutes(10)``, ``Overhead(0.02)``, or
 ///         several joined by ``|``. Saves are made all the same only by ``save``.
 ///

@@ -97,7 +97,7 @@ impl Mismatch {
         if self.missing.is_empty() && self.mismatched.is_empty() {
             let _ = write!(
                 message,
-                "\n  to leave that out, name the rest: restore({keyword}=..., only=[\"model.*\"])"
+                "\n  to leave that out, name all that is to be restored: restore({keyword}=..., only=[\"model.*\", ...])"
             );
         }
         let make = || -> PyResult<PyErr> {
@@ -199,7 +199,8 @@ pub(super) fn io_cause(error: &CheckpointerError) -> Option<&io::Error> {
 pub(super) fn warn(py: Python<'_>, message: &str) -> PyResult<()> {
     let category = py.import("pitstop.errors")?.getattr("CheckpointWarning")?;
     let keywords = PyDict::new(py);
-    keywords.set_item("stacklevel", 2)?;
+    // The function that was called has no frame of its own: it is not written in Python.
+    keywords.set_item("stacklevel", 1)?;
     py.import("warnings")?
         .call_method("warn", (message, category), Some(&keywords))?;
     Ok(())

@@ -151,7 +151,7 @@ impl EveryMinutes {
 /// changes is followed, and saves that you make yourself are paid from the same budget.
 ///
 /// The first save is asked for as soon as the time of a step is known: after 20 steps, or after a minute if that
-/// comes first. None is asked for while another is in flight, or in the 5 seconds after one.
+/// comes first. None is asked for while another is in flight, or in the 5 seconds after one or after the run was opened.
 ///
 /// What your loop does only where it saves, after ``save``, counts as a cost of saving.
 ///

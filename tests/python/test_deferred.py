@@ -101,6 +101,25 @@ def test_a_change_before_the_copy_is_found(run):
         assert checkpointer.latest() == 100
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_change_right_after_a_small_save_is_found_each_time(run, waits):
+    """The copy was often made before the change that came too early: nothing was found, and nothing was wrong yet."""
+    state = {"large": np.zeros(300_000), "small": np.zeros(512)}
+    with pitstop.AsyncCheckpointer(run, check_deferred=True, fsync=False) as checkpointer:
+        for step in range(3):
+            handle = checkpointer.save(step, state, deferred=True)
+            state["small"] += 1
+            if waits:
+                handle.wait_snapshot()
+            with pytest.raises(pitstop.SaveError, match="small: it was changed before its deferred"):
+                handle.result()
+            # And nothing is found where nothing was done.
+            handle = checkpointer.save(step, state, deferred=True)
+            handle.wait_snapshot()
+            state["small"] += 1
+            handle.result()
+
+
 def test_a_skipped_save_has_no_snapshot_to_wait_for(run):
     with pitstop.AsyncCheckpointer(run, on_busy="skip") as checkpointer:
         big = {"w": np.zeros(30_000_000)}

@@ -1,5 +1,6 @@
 """A save that fails is heard of exactly once, harms nothing, and the next one works."""
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -122,9 +123,17 @@ def test_leaving_with_on_an_exception_does_not_hide_it_behind_a_failed_save(run)
         train()
 
 
-@pytest.mark.parametrize("leaving", [SystemExit(0), GeneratorExit()], ids=repr)
+class Unnotable(Exception):
+    add_note = None
+
+
+@pytest.mark.parametrize(
+    "leaving",
+    [SystemExit(0), GeneratorExit(), asyncio.CancelledError(), StopIteration(), Unnotable()],
+    ids=repr,
+)
 def test_leaving_with_on_what_nobody_is_shown_raises_a_failed_save(run, leaving):
-    """It was a note of `SystemExit`, which Python does not print: the exit code was 0."""
+    """It was a note of them, which Python does not print: the exit code was 0."""
     checkpointer = pitstop.AsyncCheckpointer(run)
 
     def train():

@@ -135,6 +135,21 @@ def test_an_array_of_any_dtype_is_filled(tmp_path, dtype, shape):
     assert_same(values, target)
 
 
+@pytest.mark.parametrize("aligned", [False, True])
+def test_an_array_of_structures_is_filled(tmp_path, aligned):
+    """It could be saved, but counted as read-only."""
+    dtype = np.dtype([("a", "u1"), ("b", "<f4"), ("c", ">i2", (2,))], align=aligned)
+    values = np.zeros((3, 2), dtype)
+    values["a"], values["b"], values["c"] = 1, 2.5, [3, -4]
+    pitstop.save(tmp_path / "c", {"w": values})
+    target = np.zeros_like(values)
+    pitstop.restore(tmp_path / "c", into={"w": target})
+    assert (target == values).all()
+    target.flags.writeable = False
+    with pytest.raises(pitstop.StateMismatchError, match="read-only"):
+        pitstop.restore(tmp_path / "c", into={"w": target})
+
+
 def test_a_filled_array_shows_through_every_view_of_it(tmp_path):
     weight = np.arange(6.0)
     pitstop.save(tmp_path / "c", {"a": weight, "b": weight[2:]})
@@ -211,7 +226,7 @@ def test_what_is_only_unexpected_can_be_left_out_as_the_message_says(checkpointe
     with pytest.raises(pitstop.StateMismatchError) as caught:
         checkpointer.resume(into=target)
     assert caught.value.unexpected == ["old"]
-    assert 'only=["model.*"]' in str(caught.value)
+    assert 'only=["model.*", ...]' in str(caught.value)
     checkpointer.restore(into=target, only=["model.*"])
     assert_same({"model": {"w": np.ones(3)}}, target)
     with pytest.raises(pitstop.StateMismatchError) as caught:

@@ -293,3 +293,18 @@ def test_what_this_process_found_damaged_is_not_what_retention_keeps_instead_of_
         checkpointer.wait()
         assert 3 in checkpointer.steps()
         assert checkpointer.restore()["w"][0] == 3
+
+
+def test_what_somebody_changed_is_read_before_retention_relies_on_it(run):
+    """It had all its files in their full length, and so counted as intact: the only intact checkpoint was deleted."""
+    with pitstop.AsyncCheckpointer(run, retention=KeepEvery(10)) as checkpointer:
+        checkpointer.save(10, {"w": np.ones(30)}).result()
+        path = run / "step-10" / "state.safetensors"
+        disk.flip(path, path.stat().st_size - 1)
+        checkpointer.save(11, {"w": np.zeros(30)}).result()
+        checkpointer.wait()
+        assert checkpointer.steps() == [10, 11]
+        disk.flip(path, path.stat().st_size - 1)
+        checkpointer.save(12, {"w": np.zeros(30)}).result()
+        checkpointer.wait()
+        assert checkpointer.steps() == [10]

@@ -23,6 +23,12 @@ pub(in crate::python) struct Numpy {
     plain: Vec<(Py<PyAny>, DType)>,
 }
 
+fn is_writable(array: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = array.py();
+    let flags = array.getattr(pyo3::intern!(py, "flags"))?;
+    flags.getattr(pyo3::intern!(py, "writeable"))?.is_truthy()
+}
+
 /// How the elements of a NumPy type are stored.
 struct Storage {
     dtype: DType,
@@ -117,6 +123,8 @@ impl Numpy {
             None => storage(&dtype)?,
         };
         let raw = array_struct(array)?;
+        // NumPy leaves that out there for structures.
+        let writable = raw.writable || logical.is_some() && is_writable(array)?;
         let extent = Extent::new(raw.data, raw.itemsize, &raw.shape, raw.strides.as_deref());
         let (shape, strides) = with_inner(raw.shape, raw.strides, inner, stored.itemsize());
         Ok(Array {
@@ -131,7 +139,7 @@ impl Numpy {
             big_endian,
             kind: kind("numpy", logical),
             immutable: false,
-            writable: raw.writable,
+            writable,
             owner: array.clone(),
             copied: false,
         })

@@ -257,9 +257,12 @@ impl Torch {
             ));
         }
         let (host, copied) = on_host(tensor)?;
-        let first: usize = host
-            .call_method0(pyo3::intern!(py, "data_ptr"))?
-            .extract()?;
+        let Ok(first) = host.call_method0(pyo3::intern!(py, "data_ptr")) else {
+            return Err(unsupported(
+                "a tensor without memory of its own, as inside the transforms of torch.func; save outside of them",
+            ));
+        };
+        let first: usize = first.extract()?;
         let shape: Vec<u64> = host.getattr(pyo3::intern!(py, "shape"))?.extract()?;
         if first == 0 && !shape.contains(&0) {
             return Err(unsupported("a tensor without memory"));

@@ -213,6 +213,9 @@ impl<'py> Planner<'py, '_> {
 
     /// Whether two arrays over the same memory were saved as one in the same way, or with the same bytes.
     fn agree(&self, py: Python<'py>, one: &Filled, other: &Filled) -> PyResult<bool> {
+        if one.flags != other.flags {
+            return Ok(false);
+        }
         if one.index == other.index {
             return Ok(one.place.agrees(&other.place));
         }

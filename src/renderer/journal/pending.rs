@@ -3,6 +3,9 @@
 use crate::renderer::checkpoints::Checkpoints;
 use crate::renderer::event::{Event, Metric, Split};
 
+/// Of the passes since the last point, so many beginnings and ends are kept.
+const TURNS: usize = 8;
+
 /// How soon a point must be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Urgency {
@@ -95,9 +98,42 @@ impl Pending {
         if let Event::Named { name, count, .. } = &mut event {
             *count = count.saturating_add(self.times(name));
         }
-        self.events
-            .retain(|(_, earlier)| !overtakes(&event, earlier));
+        // How far one pass is says nothing about the one before.
+        let turn = self.events.iter().rposition(|(_, event)| is_turn(event));
+        let first = match event {
+            Event::Progress { .. } => turn.map_or(0, |turn| turn + 1),
+            _ => 0,
+        };
+        let mut index = 0;
+        self.events.retain(|(_, earlier)| {
+            index += 1;
+            index <= first || !overtakes(&event, earlier)
+        });
         self.events.push((at, event));
+        self.leave_out_a_pass();
+    }
+
+    /// Of very many passes the first are left out, each as a whole.
+    fn leave_out_a_pass(&mut self) {
+        let events = self.events.iter().enumerate();
+        let turns = events.filter(|(_, (_, event))| is_turn(event));
+        let turns: Vec<usize> = turns.map(|(index, _)| index).collect();
+        if turns.len() <= TURNS {
+            return;
+        }
+        // One with no other inside.
+        let is_whole = |pair: &&[usize]| {
+            let [begin, end] = [pair[0], pair[1]].map(|index| &self.events[index].1);
+            matches!(begin, Event::SplitStart { .. }) && matches!(end, Event::SplitEnd)
+        };
+        if let Some(&[begin, end]) = turns.windows(2).find(is_whole) {
+            let mut index = 0;
+            self.events.retain(|(_, event)| {
+                index += 1;
+                let is_inside = (begin + 1..=end + 1).contains(&index);
+                !(is_inside && (is_turn(event) || matches!(event, Event::Progress { .. })))
+            });
+        }
     }
 
     /// How often an event of this name is waiting to be written.
@@ -249,13 +285,16 @@ fn urgency(event: &Event) -> Urgency {
     }
 }
 
+/// Whether a pass begins or ends.
+fn is_turn(event: &Event) -> bool {
+    matches!(event, Event::SplitStart { .. } | Event::SplitEnd)
+}
+
 /// Whether an event says all that an earlier one says.
 fn overtakes(event: &Event, earlier: &Event) -> bool {
     match (event, earlier) {
         (Event::Progress { .. }, Event::Progress { .. })
-        | (Event::Epoch { .. }, Event::Epoch { .. })
-        | (Event::SplitEnd, Event::SplitEnd)
-        | (Event::SplitStart { .. }, Event::SplitStart { .. }) => true,
+        | (Event::Epoch { .. }, Event::Epoch { .. }) => true,
         (Event::Named { name, .. }, Event::Named { name: earlier, .. }) => name == earlier,
         (Event::Register(metric), Event::Register(earlier)) => metric.name == earlier.name,
         (

@@ -606,3 +606,74 @@ fn a_run_that_is_not_there_cannot_be_asked() {
     assert!(ask_to_stop(&missing).is_err());
     assert!(is_asked_to_stop(&missing).is_err());
 }
+
+fn pass(split: Split, items: u64) -> Vec<Event> {
+    let total = Some(items);
+    let mut events = vec![Event::SplitStart {
+        split,
+        done: 0,
+        total,
+    }];
+    events.extend((1..=items).map(|done| Event::Progress { done, step: done }));
+    events.push(Event::SplitEnd);
+    events
+}
+
+/// Progress of a short pass was written as that of the one before, and the pass itself was lost.
+#[test]
+fn passes_between_two_points_are_kept_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let train = pass(Split::Train, 9);
+    let (begun, rest) = train.split_at(3);
+    let mut writer = Writer::open(directory.path()).unwrap();
+    writer.write(0.0, &start(0)).unwrap();
+    for event in begun {
+        writer.write(1.0, event).unwrap();
+    }
+    writer.flush().unwrap();
+    for event in rest.iter().chain(&pass(Split::Valid, 4)) {
+        writer.write(1.0, event).unwrap();
+    }
+    writer.flush().unwrap();
+    let events: Vec<Event> = read(&directory)
+        .into_iter()
+        .map(|(_, event)| event)
+        .collect();
+    let valid = pass(Split::Valid, 4);
+    let expected = [
+        &[start(0), train[0].clone(), train[2].clone()],
+        &train[9..],
+        &valid[..1],
+        &valid[4..],
+    ]
+    .concat();
+    assert_eq!(events, expected);
+}
+
+#[test]
+fn of_very_many_passes_the_first_are_left_out_each_as_a_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(directory.path()).unwrap();
+    let outer = pass(Split::Train, 2);
+    let inner = pass(Split::Valid, 3);
+    let mut all = outer[..2].to_vec();
+    for _ in 0..1000 {
+        all.extend(inner.iter().cloned());
+    }
+    all.push(Event::Epoch { epoch: 7 });
+    all.extend(outer[2..].iter().cloned());
+    writer.write(0.0, &start(0)).unwrap();
+    writer.flush().unwrap();
+    for event in &all {
+        writer.write(0.0, event).unwrap();
+    }
+    writer.flush().unwrap();
+    let events: Vec<Event> = read(&directory)
+        .into_iter()
+        .map(|(_, event)| event)
+        .collect();
+    let inner = [inner[0].clone(), inner[3].clone(), inner[4].clone()];
+    let last = all[all.len() - 3..].to_vec();
+    let expected = [&[start(0)], &outer[..2], &inner, &inner, &inner, &last].concat();
+    assert_eq!(events, expected);
+}

@@ -602,3 +602,24 @@ def test_tensors_on_a_gpu(tmp_path):
     assert state["w"].data_ptr() == address
     assert_same_tensor(expected, state["w"])
     assert bits(torch.randn(4, device="cuda")) == bits(drawn)
+
+
+@pytest.mark.parametrize("view", [torch.conj, lambda z: z.conj().imag])
+def test_one_memory_is_not_filled_with_two_values_through_a_view_that_means_another(tmp_path, view):
+    """The later of the two won, without an error."""
+    memory = torch.zeros(2, dtype=torch.complex64)
+    plain = memory if view is torch.conj else memory.imag
+    pitstop.save(tmp_path / "c", {"z": torch.ones_like(plain), "c": torch.full_like(plain, 2).resolve_conj()})
+    with pytest.raises(pitstop.StateMismatchError, match="shares memory with"):
+        pitstop.restore(tmp_path / "c", into={"z": plain, "c": view(memory)})
+    assert not memory.any()
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
+def test_inside_a_transform_a_tensor_is_refused_by_its_place(tmp_path, transform):
+    def save(x):
+        pitstop.save(tmp_path / "c", {"x": x})
+        return x
+
+    with pytest.raises(pitstop.UnsupportedTypeError, match=r"x.*memory of its own"):
+        transform(save)(torch.ones(()) if transform is torch.func.grad else torch.ones(2))

@@ -16,6 +16,8 @@ pub(super) struct Filled {
     pub(super) whole: bool,
     /// What its addresses are addresses in: empty for host memory.
     pub(super) memory: String,
+    /// What its bytes mean: whether torch is to conjugate, and to negate, them.
+    pub(super) flags: [bool; 2],
     /// The addresses that it spans. They are compared, and nothing is reached through them.
     pub(super) extent: Extent,
     pub(super) place: Place,
@@ -37,13 +39,14 @@ impl Filled {
             index: leaf.index,
             whole: leaf.view.is_none(),
             memory: String::new(),
+            flags: [false; 2],
             extent,
             place: Place::new(extent.first, strides, array.big_endian, &shown),
         }
     }
 
     /// A tensor of torch that is filled by copying: on another device, or one whose bytes do not say what its
-    /// values are. Those are compared with tensors on the same device whose bytes mean the same.
+    /// values are.
     pub(super) fn elsewhere(
         target: &Bound<'_, PyAny>,
         leaf: &TensorRef,
@@ -52,9 +55,11 @@ impl Filled {
     ) -> PyResult<Filled> {
         let py = target.py();
         let is = |method: &str| -> PyResult<bool> { target.call_method0(method)?.extract() };
-        let device = text(&target.getattr(pyo3::intern!(py, "device"))?)?;
-        let (conjugated, negated) = (is("is_conj")?, is("is_neg")?);
-        let mut memory = format!("{device}, conjugated: {conjugated}, negated: {negated}");
+        let mut memory = String::new();
+        if !target.getattr(pyo3::intern!(py, "is_cpu"))?.is_truthy()? {
+            memory = text(&target.getattr(pyo3::intern!(py, "device"))?)?;
+        }
+        let flags = [is("is_conj")?, is("is_neg")?];
         let address: PyResult<usize> = target
             .call_method0(pyo3::intern!(py, "data_ptr"))
             .and_then(|address| address.extract::<usize>());
@@ -85,6 +90,7 @@ impl Filled {
             index: leaf.index,
             whole: leaf.view.is_none(),
             memory,
+            flags,
             extent,
             place: Place::new(first, Some(&strides), false, &shown),
         })
