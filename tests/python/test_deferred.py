@@ -103,7 +103,7 @@ def test_a_change_before_the_copy_is_found(run):
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_change_right_after_a_small_save_is_found_each_time(run, waits):
-    """The copy was often made before the change that came too early: nothing was found, and nothing was wrong yet."""
+    """The copy was often made before a change that came too early, and so nothing was found."""
     state = {"large": np.zeros(300_000), "small": np.zeros(512)}
     with pitstop.AsyncCheckpointer(run, check_deferred=True, fsync=False) as checkpointer:
         for step in range(3):

@@ -296,7 +296,7 @@ def test_what_this_process_found_damaged_is_not_what_retention_keeps_instead_of_
 
 
 def test_what_somebody_changed_is_read_before_retention_relies_on_it(run):
-    """It had all its files in their full length, and so counted as intact: the only intact checkpoint was deleted."""
+    """Files of full length counted as intact: the only intact checkpoint was deleted."""
     with pitstop.AsyncCheckpointer(run, retention=KeepEvery(10)) as checkpointer:
         checkpointer.save(10, {"w": np.ones(30)}).result()
         path = run / "step-10" / "state.safetensors"
