@@ -1,7 +1,8 @@
 """Breaks pitstop in one place after the other, and expects the model to notice each time.
 
 Run it by `make model-mutations`; with `--check` it only looks whether all of them fit the source. Each entry
-names a file, what stands there, what it becomes, and the test that has to fail. A copy of the repository is changed, not the repository itself.
+names a file, what stands there, what it becomes, and the test that has to fail. A copy of the repository is
+changed, not the repository itself.
 """
 
 import os
