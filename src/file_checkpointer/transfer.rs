@@ -87,10 +87,12 @@ impl Ticket {
 
     /// Waits until somebody waits for the save to read nothing any more, but no longer than `timeout`.
     pub(super) fn wait_awaited(&self, timeout: Duration) {
-        let begun = Instant::now();
+        let Some(deadline) = Instant::now().checked_add(timeout) else {
+            return;
+        };
         let mut reads = self.lock();
         while !self.is_awaited() {
-            let left = timeout.saturating_sub(begun.elapsed());
+            let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
