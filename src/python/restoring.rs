@@ -13,7 +13,7 @@ use super::build::{Builder, CollectorPaused, Loaded, load, map};
 use super::core::Core;
 use super::fill::{How, fill};
 use super::like::build_like;
-use super::waiting::{MOMENT, aside, inside, until};
+use super::waiting::{MOMENT, aside, detach, inside, until};
 use super::{errors, logging};
 use crate::checkpointer::{CheckpointerError, TrySubmitError};
 use crate::file_checkpointer::{Damaged, RestoreError, Run, Transfer};
@@ -250,7 +250,7 @@ pub(super) fn through_worker<'py>(
         match &restored {
             Err(RestoreError::Corrupt { .. }) => core.note_damaged(step),
             Ok(_) if request.apart.reads_everything() && core.options.verify => {
-                core.note_intact(step);
+                detach(py, || core.note_intact(step));
             }
             _ => {}
         }
